@@ -1,0 +1,18 @@
+//! Sealing of credentials at rest, their fingerprints, and the making and hashing of our own tokens.
+//! No storage and no configuration here, and nothing in this crate prints a secret: whoever needs one asks for it by name.
+
+pub mod fingerprint;
+pub mod pepper;
+pub mod ring;
+pub mod seal;
+pub mod token;
+
+mod random;
+
+pub use fingerprint::Fingerprint;
+pub use pepper::{Peppers, TokenHash};
+pub use random::RandomError;
+pub use ring::{KeyId, RingError};
+pub use seal::{Aad, KeyRing, OpenError, SealError, Sealed};
+pub use secrecy::{ExposeSecret, SecretString};
+pub use token::{Token, TokenKind, TokenShape, display_prefix};
