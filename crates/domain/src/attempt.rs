@@ -1,0 +1,1 @@
+//! The attempt loop as one pure state machine.

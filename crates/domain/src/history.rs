@@ -1,0 +1,1 @@
+//! The read models' rows, as a fold of the log.

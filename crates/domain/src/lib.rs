@@ -1,0 +1,10 @@
+//! Folds (catalog, selector, history) and decisions (commands, plan, attempt loop, verdict): pure functions of what the
+//! log holds. No clock, no I/O and no randomness is here but what is passed in.
+
+pub mod attempt;
+pub mod candidate;
+pub mod catalog;
+pub mod history;
+pub mod observation;
+pub mod selector;
+pub mod verdict;

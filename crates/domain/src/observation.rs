@@ -1,0 +1,159 @@
+//! What was seen of one attempt: the classifier's input. It never holds a prompt or an answer's text.
+
+use std::time::Duration;
+
+use waybill_event::failure::Sent;
+
+/// How far a connection had got when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Resolving the name.
+    Resolve,
+    /// Connecting.
+    Connect,
+    /// Negotiating TLS.
+    Tls,
+    /// Sending the request or waiting for the answer's head.
+    Head,
+    /// Reading the answer's body.
+    Body,
+}
+
+/// What went wrong with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// The name doesn't resolve.
+    Dns,
+    /// Nobody listens.
+    Refused,
+    /// The address may not be dialled (private, link-local, metadata).
+    AddressRefused,
+    /// The peer can't be reached.
+    Unreachable,
+    /// TLS failed.
+    Tls,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer closed it before the answer was complete.
+    Closed,
+    /// A time limit passed.
+    TimedOut,
+    /// What came was not HTTP.
+    Protocol,
+    /// The answer was larger than we read.
+    TooLarge,
+}
+
+/// A connection that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{fault:?} in phase {phase:?}: {detail}")]
+pub struct TransportFault {
+    /// When.
+    pub phase: Phase,
+    /// What.
+    pub fault: Fault,
+    /// How much of the request had left.
+    pub sent: Sent,
+    /// Bytes of the answer's body received before.
+    pub received: u64,
+    /// The library's words, masked and bounded (≤ 300 characters).
+    pub detail: String,
+}
+
+/// The error fields of an answer, already read by the protocol, bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ErrorFields {
+    /// A status inside the body, where one stands there.
+    pub status: Option<u16>,
+    /// The error's code.
+    pub code: Option<String>,
+    /// The error's type.
+    pub kind: Option<String>,
+    /// The parameter at fault.
+    pub param: Option<String>,
+    /// The message, unmasked: for matching only, never stored.
+    pub message: Option<String>,
+}
+
+/// The shape of a body that isn't the protocol's success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shape {
+    /// A JSON object with error fields.
+    Error,
+    /// JSON, but nothing the protocol knows.
+    UnknownJson,
+    /// HTML.
+    Html,
+    /// No body.
+    Empty,
+    /// Anything else.
+    Text,
+    /// The protocol's answer with nothing in it.
+    EmptyOutput,
+    /// A stream whose event can't be parsed.
+    BrokenEvent,
+    /// A stream that ended without its terminal signal.
+    Cut,
+}
+
+/// Which limit of time passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limit {
+    /// Until the first content of a stream.
+    FirstContent,
+    /// Between two chunks of a stream.
+    Idle,
+    /// For the whole answer.
+    Whole,
+    /// The request's own deadline.
+    Deadline,
+}
+
+/// What ended the attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The protocol's complete answer.
+    Success,
+    /// A status that isn't 2xx.
+    Status {
+        /// The status.
+        status: u16,
+        /// The body's shape.
+        shape: Shape,
+    },
+    /// A 2xx whose body, or whose stream before or after the first content, isn't a success.
+    Wrong2xx {
+        /// The status.
+        status: u16,
+        /// What it was instead.
+        shape: Shape,
+    },
+    /// The connection failed.
+    Transport(TransportFault),
+    /// A limit of time passed.
+    TimedOut {
+        /// Which.
+        limit: Limit,
+        /// How much of the request had left.
+        sent: Sent,
+    },
+    /// The client went away.
+    ClientGone,
+    /// The gateway itself failed.
+    Local,
+}
+
+/// Everything the classifier may look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// The provider's kind from the channel's settings.
+    pub provider: String,
+    /// What ended the attempt.
+    pub ending: Ending,
+    /// The error fields, where there were some.
+    pub error: ErrorFields,
+    /// How long the upstream asks us to wait, read from its headers.
+    pub wait: Option<Duration>,
+    /// Whether content had already gone to the client.
+    pub committed: bool,
+}

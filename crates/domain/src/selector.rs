@@ -1,0 +1,1 @@
+//! The selector's state: breakers, windows, blocks, factors, plans.

@@ -1,0 +1,1 @@
+//! Verdicts: what an observation means.

@@ -1,0 +1,202 @@
+//! Events about sources and the log itself: transitions of breakers, blocks and disabling, probes, markers.
+//!
+//! Transitions happen in the fold at the outcome that causes them; the events here that announce one carry the id the
+//! fold gave it (scope and cause) and change nothing when folded by the selector.
+
+use serde::{Deserialize, Serialize};
+
+use crate::body::Payload;
+use crate::failure::{FailureKind, Recovery, Strength};
+use crate::{Boot, ConfigPosition, LogTime, Mark, Position, ProducerId, Scope};
+
+/// A breaker opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BreakerOpened {
+    /// Id of the opening: `<scope>@<mark of the outcome that tripped it>`.
+    pub opening: String,
+    /// What it covers.
+    pub scope: Scope,
+    /// The outcome that tripped it.
+    pub cause: Mark,
+    /// Where that outcome stands.
+    pub cause_position: Position,
+    /// Good outcomes in the window.
+    pub ok: u32,
+    /// Failed outcomes in the window.
+    pub fail: u32,
+    /// How many times in a row it has opened without closing, from 1.
+    pub times: u32,
+    /// Since when.
+    pub since: LogTime,
+    /// From when on it is half-open.
+    pub open_until: LogTime,
+}
+impl Payload for BreakerOpened {
+    const TYPE: &'static str = "breaker_opened";
+    const VERSION: u16 = 1;
+}
+
+/// A probe of a half-open breaker was claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BreakerHalfOpened {
+    /// Id of the opening that is being probed.
+    pub opening: String,
+    /// What it covers.
+    pub scope: Scope,
+}
+impl Payload for BreakerHalfOpened {
+    const TYPE: &'static str = "breaker_half_opened";
+    const VERSION: u16 = 1;
+}
+
+/// A breaker closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BreakerClosed {
+    /// Id of the opening that ended.
+    pub opening: String,
+    /// What it covers.
+    pub scope: Scope,
+    /// The event that closed it.
+    pub cause: Mark,
+    /// Where that event stands.
+    pub cause_position: Position,
+    /// Since when.
+    pub since: LogTime,
+}
+impl Payload for BreakerClosed {
+    const TYPE: &'static str = "breaker_closed";
+    const VERSION: u16 = 1;
+}
+
+/// What a probe was for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum ProbeOf {
+    /// A half-open breaker.
+    Opening {
+        /// Id of the opening.
+        opening: String,
+    },
+    /// A source that a verdict had disabled.
+    Disabled {
+        /// Id of the disabling.
+        disabling: String,
+    },
+}
+
+/// A probe has decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeFinished {
+    /// What it was for.
+    pub probe: ProbeOf,
+    /// What it covers.
+    pub scope: Scope,
+    /// Whether the upstream works again.
+    pub ok: bool,
+    /// The verdict's kind.
+    pub kind: FailureKind,
+    /// Revision of the credential used.
+    pub credential_revision: u64,
+    /// Revision of the base URL used.
+    pub base_url_revision: u64,
+}
+impl Payload for ProbeFinished {
+    const TYPE: &'static str = "probe_finished";
+    const VERSION: u16 = 1;
+}
+
+/// A block was set or made longer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockSet {
+    /// Id of the block: `<scope>@<mark of the outcome that set it>`.
+    pub block: String,
+    /// What it covers.
+    pub scope: Scope,
+    /// How strictly.
+    pub strength: Strength,
+    /// Why.
+    pub kind: FailureKind,
+    /// The outcome that set it.
+    pub cause: Mark,
+    /// Where that outcome stands.
+    pub cause_position: Position,
+    /// Since when.
+    pub since: LogTime,
+    /// Until when.
+    pub until: LogTime,
+}
+impl Payload for BlockSet {
+    const TYPE: &'static str = "block_set";
+    const VERSION: u16 = 1;
+}
+
+/// A verdict disabled a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceDisabled {
+    /// Id of the disabling: `<scope>@<mark of the outcome that caused it>`.
+    pub disabling: String,
+    /// The source.
+    pub scope: Scope,
+    /// Why.
+    pub kind: FailureKind,
+    /// Who brings it back.
+    pub recovery: Recovery,
+    /// The outcome that caused it.
+    pub cause: Mark,
+    /// Where that outcome stands.
+    pub cause_position: Position,
+    /// Since when.
+    pub since: LogTime,
+}
+impl Payload for SourceDisabled {
+    const TYPE: &'static str = "source_disabled";
+    const VERSION: u16 = 1;
+}
+
+/// A source that a verdict had disabled serves again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceEnabled {
+    /// Id of the disabling that ended.
+    pub disabling: String,
+    /// The source.
+    pub scope: Scope,
+    /// The event that ended it: a probe. Absent when an edit did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Mark>,
+    /// Where the ending event stands.
+    pub cause_position: Position,
+    /// Since when.
+    pub since: LogTime,
+}
+impl Payload for SourceEnabled {
+    const TYPE: &'static str = "source_enabled";
+    const VERSION: u16 = 1;
+}
+
+/// The selector fold adopts configuration up to this position, here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigApplied {
+    /// Position in `WB_CONFIG`.
+    pub position: ConfigPosition,
+    /// Epoch of the leader that wrote it.
+    pub epoch: u64,
+}
+impl Payload for ConfigApplied {
+    const TYPE: &'static str = "config_applied";
+    const VERSION: u16 = 1;
+}
+
+/// Everything that a boot of a replica wrote is in the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutboxDrained {
+    /// The replica.
+    pub replica: ProducerId,
+    /// The boot whose outbox was drained.
+    pub boot: Boot,
+    /// Its last ordinal; 0 if it wrote nothing.
+    pub last: u64,
+}
+impl Payload for OutboxDrained {
+    const TYPE: &'static str = "outbox_drained";
+    const VERSION: u16 = 1;
+}

@@ -1,0 +1,150 @@
+//! The words of selection that events carry: why a candidate was skipped, why one was chosen, and the hash that names
+//! the table a plan used.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Source;
+
+/// Why a candidate can't be used now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// Disabled by an operator or by a verdict.
+    Disabled,
+    /// The key or group may not use it.
+    NotAuthorised,
+    /// Already failed for this request.
+    Excluded,
+    /// It has no usable credential.
+    NoCredential,
+    /// It lacks a capability the request needs.
+    CapabilityMissing,
+    /// The source's breaker is open.
+    SourceBreakerOpen,
+    /// The breaker of this model at the source is open.
+    ModelBreakerOpen,
+    /// Softly blocked: used only when nothing else is left.
+    SoftBlocked,
+    /// Blocked until a time the upstream named.
+    HintBlocked,
+    /// Hard-blocked.
+    HardBlocked,
+    /// Half-open and its probe is taken.
+    Probing,
+}
+
+impl SkipReason {
+    /// The reason as it is written in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::NotAuthorised => "not_authorised",
+            Self::Excluded => "excluded",
+            Self::NoCredential => "no_credential",
+            Self::CapabilityMissing => "capability_missing",
+            Self::SourceBreakerOpen => "source_breaker_open",
+            Self::ModelBreakerOpen => "model_breaker_open",
+            Self::SoftBlocked => "soft_blocked",
+            Self::HintBlocked => "hint_blocked",
+            Self::HardBlocked => "hard_blocked",
+            Self::Probing => "probing",
+        }
+    }
+}
+
+/// A candidate that was passed over, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// The candidate.
+    pub source: Source,
+    /// Why.
+    pub why: SkipReason,
+}
+
+/// Why this source was asked at this point of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Chosen {
+    /// The plan's first place.
+    First,
+    /// The next candidate after a failure.
+    FailOver,
+    /// The same source again.
+    SameSource,
+    /// Half-open, and this request holds its probe permit.
+    Probe,
+    /// Softly blocked, and nothing better was left.
+    LastResort,
+}
+
+impl Chosen {
+    /// The word as it is written in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::FailOver => "fail_over",
+            Self::SameSource => "same_source",
+            Self::Probe => "probe",
+            Self::LastResort => "last_resort",
+        }
+    }
+}
+
+/// What comes after a failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Next {
+    /// Another candidate.
+    Elsewhere,
+    /// The same source again.
+    Same,
+    /// Nothing: the request ends with this.
+    Stop,
+}
+
+impl Next {
+    /// The word as it is written in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Elsewhere => "elsewhere",
+            Self::Same => "same",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// Names the content of a selection table: the first 128 bits of its SHA-256, written as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableHash(pub u128);
+
+impl fmt::Display for TableHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for TableHash {
+    type Err = std::num::ParseIntError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        u128::from_str_radix(s, 16).map(Self)
+    }
+}
+
+impl Serialize for TableHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TableHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

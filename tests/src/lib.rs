@@ -1,0 +1,1 @@
+//! Black-box suites over the `waybill` binary live in `tests/tests`. Nothing of the product is here.
