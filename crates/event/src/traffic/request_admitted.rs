@@ -56,6 +56,9 @@ pub struct RequestAdmitted {
     /// The SDK's own count of retries, where it said one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_retry: Option<u32>,
+    /// The client's own id of the request, where it sent one: at most 128 printable ASCII characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_request_id: Option<String>,
 }
 
 impl Payload for RequestAdmitted {
