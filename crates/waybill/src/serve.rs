@@ -1,0 +1,81 @@
+//! The accept loop of every listener: hyper's builder with the timers and limits that `axum::serve` doesn't set, and a
+//! drain with a deadline.
+
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Time a connection may take to send a request's head.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Streams one HTTP/2 connection may have open.
+const MAX_CONCURRENT_STREAMS: u32 = 256;
+/// Pause after `accept` failed, so that a lack of file descriptors doesn't turn into a busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a listener came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drained {
+    /// Every open connection finished.
+    Clean,
+    /// The grace period passed with connections still open; they were closed.
+    Cut,
+}
+
+/// Serves `router` on `listener` until `stop`, then lets open connections finish for at most `grace`.
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) -> Drained {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT).half_close(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(Duration::from_secs(20)))
+        .keep_alive_timeout(Duration::from_secs(20))
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS);
+    let graceful = GracefulShutdown::new();
+    let connections = TaskTracker::new();
+    let cut = CancellationToken::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "no TCP_NODELAY");
+        }
+        let service = TowerToHyperService::new(router.clone());
+        let connection =
+            graceful.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
+        let cut = cut.clone();
+        connections.spawn(async move {
+            tokio::select! {
+                result = connection => {
+                    if let Err(error) = result {
+                        tracing::debug!(error, "connection ended");
+                    }
+                }
+                () = cut.cancelled() => {}
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    let drained = tokio::time::timeout(grace, graceful.shutdown()).await.is_ok();
+    cut.cancel();
+    connections.wait().await;
+    if drained { Drained::Clean } else { Drained::Cut }
+}
