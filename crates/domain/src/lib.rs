@@ -4,6 +4,7 @@
 pub mod attempt;
 pub mod candidate;
 pub mod catalog;
+pub mod dedup;
 pub mod history;
 pub mod observation;
 pub mod selector;
