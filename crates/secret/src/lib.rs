@@ -6,6 +6,7 @@ pub mod pepper;
 pub mod ring;
 pub mod seal;
 pub mod token;
+pub mod vault;
 
 mod random;
 
@@ -16,3 +17,4 @@ pub use ring::{KeyId, RingError};
 pub use seal::{Aad, KeyRing, OpenError, SealError, Sealed};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use token::{Token, TokenKind, TokenShape, display_prefix};
+pub use vault::{Vault, VaultError};
