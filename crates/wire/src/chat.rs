@@ -1,0 +1,11 @@
+//! OpenAI chat completions: what stream events and whole answers say, without changing them.
+
+pub mod answer;
+pub mod chunk;
+pub mod watch;
+
+mod choice;
+
+pub use answer::{AnswerFacts, ShapeFault, inspect_answer};
+pub use chunk::{ChunkFacts, inspect_chunk};
+pub use watch::{Seen, StreamEnd, StreamWatch};

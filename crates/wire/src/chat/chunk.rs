@@ -1,0 +1,107 @@
+//! The facts of one event of a chat stream.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use smallvec::SmallVec;
+
+use super::choice::{Choice, tree_says_something};
+use crate::error::{ErrorFacts, is_error};
+use crate::json;
+use crate::usage::Usage;
+
+/// What one event says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChunkFacts<'a> {
+    /// `[DONE]`.
+    Done,
+    /// The upstream says that it failed.
+    Error(Box<ErrorFacts>),
+    /// The data isn't a JSON object.
+    Malformed,
+    /// A chunk of an answer.
+    Chunk(Chunk<'a>),
+}
+
+/// The facts of a chunk of an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chunk<'a> {
+    /// Whether the model said something: text, tool call, refusal or reasoning. A role alone or empty text isn't.
+    pub commits: bool,
+    /// The first finish reason given.
+    pub finish_reason: Option<Cow<'a, str>>,
+    /// Token counts, if reported here.
+    pub usage: Option<Usage>,
+    /// Whether it carries usage and no choices, as sent to those only who asked for it.
+    pub usage_only: bool,
+    /// The model that the upstream says it served.
+    pub model: Option<Cow<'a, str>>,
+}
+
+/// Reads the data of one event of a chat stream.
+#[must_use]
+pub fn inspect_chunk(data: &[u8]) -> ChunkFacts<'_> {
+    let data = data.trim_ascii();
+    if data == b"[DONE]" {
+        return ChunkFacts::Done;
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return ChunkFacts::Malformed };
+    match serde_json::from_str::<Body<'_>>(text) {
+        // Without choices it may be an error in one of many shapes: rare, so that it may cost a tree.
+        Ok(body) if body.choices.is_some() && !body.error.is_some_and(json::says_something) => body.facts(),
+        _ => inspect_tree(text),
+    }
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow, default)]
+    choices: Option<SmallVec<[Choice<'a>; 1]>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<Cow<'a, str>>,
+}
+
+impl<'a> Body<'a> {
+    fn facts(self) -> ChunkFacts<'a> {
+        let choices = self.choices.unwrap_or_default();
+        let usage = self.usage.and_then(|raw| Usage::parse(raw.get()));
+        ChunkFacts::Chunk(Chunk {
+            commits: choices.iter().any(Choice::says_something),
+            usage_only: choices.is_empty() && usage.is_some(),
+            finish_reason: choices.into_iter().find_map(|choice| choice.finish_reason).filter(|why| !why.is_empty()),
+            usage,
+            model: self.model.filter(|model| !model.is_empty()),
+        })
+    }
+}
+
+/// The slow and tolerant way: fields of unexpected types, names given twice, errors of any shape.
+fn inspect_tree(text: &str) -> ChunkFacts<'_> {
+    let Ok(tree) = serde_json::from_str::<Value>(text) else { return ChunkFacts::Malformed };
+    if is_error(&tree) {
+        return ChunkFacts::Error(Box::new(ErrorFacts::read_tree(200, &tree)));
+    }
+    if !tree.is_object() {
+        return ChunkFacts::Malformed;
+    }
+    let owned = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(|text| Cow::Owned(text.to_owned()));
+    let none = Vec::new();
+    let choices = tree.get("choices").and_then(Value::as_array).unwrap_or(&none);
+    let usage = tree.get("usage").and_then(Usage::read);
+    ChunkFacts::Chunk(Chunk {
+        commits: choices.iter().any(tree_says_something),
+        finish_reason: choices.iter().find_map(|choice| owned(choice.get("finish_reason")?)),
+        usage_only: usage.is_some() && choices.is_empty(),
+        usage,
+        model: tree.get("model").and_then(owned),
+    })
+}

@@ -1,0 +1,205 @@
+//! Error facts from JSON of the shapes that providers are known to send, at most two layers deep.
+
+use serde_json::{Map, Value};
+
+use super::ErrorFacts;
+
+/// How many wrappings are undone: errors of an upstream's upstream come as text within text.
+const MAX_LAYERS: usize = 2;
+
+const MESSAGE_FIELDS: [&str; 8] =
+    ["message", "msg", "error_msg", "status_msg", "error_description", "Message", "errorMessage", "detail"];
+const KIND_FIELDS: [&str; 4] = ["type", "error_type", "status", "__type"];
+const CODE_FIELDS: [&str; 4] = ["code", "error_code", "status_code", "errorCode"];
+const STATUS_FIELDS: [&str; 5] = ["code", "status", "status_code", "raw_status_code", "originalStatusCode"];
+/// Members whose presence says that a body without `error` is an answer of some protocol.
+const ANSWER_FIELDS: [&str; 6] = ["choices", "candidates", "output", "content", "data", "result"];
+
+/// Whether a tree with a success status is an error all the same. `"error": null`, `{}`, `""` and zero codes are none.
+pub(crate) fn is_error(tree: &Value) -> bool {
+    let tree = first_of_list(tree);
+    let Some(object) = tree.as_object() else { return false };
+    if object.get("error").is_some_and(means_something) || object.get("errors").is_some_and(means_something) {
+        return true;
+    }
+    let word_is_error = |field: &str| object.get(field).and_then(Value::as_str) == Some("error");
+    if word_is_error("type") || word_is_error("object") {
+        return true;
+    }
+    if tree.pointer("/base_resp/status_code").is_some_and(means_something) {
+        return true;
+    }
+    if ANSWER_FIELDS.iter().any(|field| object.get(*field).is_some_and(|value| !value.is_null())) {
+        return false;
+    }
+    let says = |field: &str| object.get(field).is_some_and(means_something);
+    MESSAGE_FIELDS.iter().any(|field| says(field))
+        || says("error_code")
+        || object.get("success") == Some(&Value::Bool(false))
+}
+
+/// Fills the facts from a tree; what is deeper is more specific and wins.
+pub(super) fn read(facts: &mut ErrorFacts, tree: &Value) {
+    read_to_depth(facts, tree, MAX_LAYERS);
+    read_bracketed_status(facts);
+}
+
+fn read_to_depth(facts: &mut ErrorFacts, tree: &Value, layers_left: usize) {
+    let Some(object) = first_of_list(tree).as_object() else { return };
+    let node = read_layer(facts, object);
+    let Some(text) = inner_text(node).filter(|_| layers_left > 0) else { return };
+    match serde_json::from_str::<Value>(&text) {
+        Ok(inner) if inner.is_object() || inner.is_array() => read_to_depth(facts, &inner, layers_left - 1),
+        _ => read_plain_inner(facts, node, &text),
+    }
+}
+
+fn read_layer<'a>(facts: &mut ErrorFacts, outer: &'a Map<String, Value>) -> &'a Map<String, Value> {
+    // Outer members first, so that those of the error itself take their place.
+    read_members(facts, outer);
+    let mut node = outer;
+    for field in ["errors", "error", "detail", "message", "base_resp"] {
+        let Some(value) = outer.get(field) else { continue };
+        match first_of_list(value) {
+            Value::Object(inner) if !inner.is_empty() => {
+                read_members(facts, inner);
+                read_validation(facts, inner);
+                node = inner;
+                if let Some(item) = inner.get("detail").map(first_of_list).and_then(Value::as_object) {
+                    read_members(facts, item);
+                    read_validation(facts, item);
+                }
+                break;
+            }
+            Value::String(text) if field == "error" && !text.is_empty() => read_error_text(facts, outer, text),
+            _ => {}
+        }
+    }
+    node
+}
+
+/// `"error": "text"`; with a description beside it, as in OAuth, the text is a code.
+fn read_error_text(facts: &mut ErrorFacts, outer: &Map<String, Value>, text: &str) {
+    if outer.contains_key("error_description") {
+        facts.code = Some(text.to_owned());
+    } else if !outer.get("message").is_some_and(|message| message.is_string()) {
+        facts.message = Some(text.to_owned());
+    }
+}
+
+fn read_members(facts: &mut ErrorFacts, object: &Map<String, Value>) {
+    if let Some(code) = first_word(object, &CODE_FIELDS) {
+        facts.code = Some(code);
+    }
+    let kind = KIND_FIELDS.iter().find_map(|field| object.get(*field)?.as_str()).filter(|kind| !kind.is_empty());
+    // The `type: error` of an envelope is no kind of error.
+    if let Some(kind) = kind.filter(|kind| *kind != "error") {
+        facts.kind = Some(kind.to_owned());
+    }
+    if let Some(param) = object.get("param").and_then(Value::as_str).filter(|param| !param.is_empty()) {
+        facts.param = Some(param.to_owned());
+    }
+    if let Some(message) = MESSAGE_FIELDS.iter().find_map(|field| object.get(*field)?.as_str()) {
+        facts.message = Some(message.to_owned()).filter(|text| !text.is_empty()).or_else(|| facts.message.take());
+    }
+    let status = STATUS_FIELDS.iter().find_map(|field| status_of(object.get(*field)?));
+    facts.status_inner = status.or(facts.status_inner);
+    facts.reason = reason(object).or_else(|| facts.reason.take());
+    facts.retry_in_ms = wait(object).or(facts.retry_in_ms);
+}
+
+/// FastAPI's list of validation faults: `loc` names the field.
+fn read_validation(facts: &mut ErrorFacts, item: &Map<String, Value>) {
+    let Some(places) = item.get("loc").and_then(Value::as_array) else { return };
+    let names: Vec<String> = places.iter().filter_map(word).filter(|name| name != "body").collect();
+    if !names.is_empty() {
+        facts.param = Some(names.join("."));
+    }
+}
+
+fn reason(object: &Map<String, Value>) -> Option<String> {
+    let details = object.get("details");
+    let listed = details.and_then(Value::as_array).and_then(|items| items.iter().find_map(|item| item.get("reason")));
+    let places = [
+        listed,
+        details.and_then(|details| details.get("error_code")),
+        object.get("metadata").and_then(|metadata| metadata.get("limit_source")),
+        object.get("inner_error").or_else(|| object.get("innererror")).and_then(|inner| inner.get("code")),
+    ];
+    places.into_iter().flatten().find_map(word)
+}
+
+/// A wait that the body names: Google's `RetryInfo`, seconds in one of several members.
+fn wait(object: &Map<String, Value>) -> Option<u64> {
+    let delay = object.get("details").and_then(Value::as_array).and_then(|items| {
+        items.iter().find_map(|item| item.get("retryDelay")?.as_str()?.strip_suffix('s')?.parse().ok())
+    });
+    let seconds: f64 = delay.or_else(|| {
+        ["resets_in_seconds", "retry_after", "retry_after_seconds", "estimated_time"]
+            .iter()
+            .find_map(|field| object.get(*field)?.as_f64())
+    })?;
+    let ms = std::time::Duration::try_from_secs_f64(seconds).ok()?.as_millis();
+    u64::try_from(ms).ok().filter(|ms| *ms > 0)
+}
+
+/// Text that may hold the error of the upstream's own upstream.
+fn inner_text(node: &Map<String, Value>) -> Option<String> {
+    let raw = node.get("metadata").and_then(|metadata| metadata.get("raw"));
+    if let Some(raw) = raw {
+        return Some(raw.as_str().map_or_else(|| raw.to_string(), str::to_owned)).filter(|text| !text.is_empty());
+    }
+    let message = node.get("message").or_else(|| node.get("error")).and_then(Value::as_str)?.trim();
+    (message.starts_with('{') || message.starts_with('[')).then(|| message.to_owned())
+}
+
+fn read_plain_inner(facts: &mut ErrorFacts, node: &Map<String, Value>, text: &str) {
+    if node.get("metadata").is_some_and(|metadata| metadata.get("raw").is_some()) {
+        facts.message = Some(text.to_owned());
+    }
+}
+
+/// `<400> InternalError.Algo.InvalidParameter: text`, as relays of DashScope write it.
+fn read_bracketed_status(facts: &mut ErrorFacts) {
+    let Some((status, rest)) = facts.message.as_deref().and_then(|message| message.strip_prefix('<')?.split_once("> "))
+    else {
+        return;
+    };
+    let Some(status) = status.parse().ok().filter(|status| (400..600).contains(status)) else { return };
+    if let Some((code, _)) = rest.split_once(": ").filter(|(code, _)| !code.contains(' ')) {
+        facts.reason = Some(code.to_owned());
+    }
+    facts.status_inner = Some(status);
+}
+
+fn status_of(value: &Value) -> Option<u16> {
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
+fn first_word(object: &Map<String, Value>, fields: &[&str]) -> Option<String> {
+    fields.iter().find_map(|field| object.get(*field).and_then(word))
+}
+
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn first_of_list(value: &Value) -> &Value {
+    value.as_array().and_then(|items| items.first()).unwrap_or(value)
+}
+
+fn means_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(said) => *said,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => items.iter().any(means_something),
+        Value::Object(members) => members.values().any(means_something),
+    }
+}

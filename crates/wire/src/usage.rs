@@ -1,0 +1,98 @@
+//! Token counts as upstreams report them, under the names that different upstreams use.
+
+use serde_json::Value;
+
+/// Reported token counts. Absent means not reported, which is not zero; only whole numbers count.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt, cached ones included.
+    pub prompt: Option<u64>,
+    /// Tokens of the answer, reasoning included.
+    pub completion: Option<u64>,
+    /// Tokens of the prompt that came from a cache.
+    pub cached: Option<u64>,
+    /// Tokens of the answer that were reasoning.
+    pub reasoning: Option<u64>,
+    /// The total as reported; never computed here.
+    pub total: Option<u64>,
+}
+
+impl Usage {
+    /// Reads a `usage` object; none if it isn't an object or holds no count that is known.
+    #[must_use]
+    pub fn read(usage: &Value) -> Option<Self> {
+        let count = |paths: &[&str]| paths.iter().find_map(|path| usage.pointer(path)?.as_u64());
+        let usage = Self {
+            prompt: count(&["/prompt_tokens", "/input_tokens"]),
+            completion: count(&["/completion_tokens", "/output_tokens"]),
+            cached: count(&[
+                "/prompt_tokens_details/cached_tokens",
+                "/input_tokens_details/cached_tokens",
+                "/prompt_cache_hit_tokens",
+                "/cached_tokens",
+            ]),
+            reasoning: count(&[
+                "/completion_tokens_details/reasoning_tokens",
+                "/output_tokens_details/reasoning_tokens",
+                "/reasoning_tokens",
+            ]),
+            total: count(&["/total_tokens"]),
+        };
+        (usage != Self::default()).then_some(usage)
+    }
+
+    /// Reads a `usage` value from its JSON text.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok().as_ref().and_then(Self::read)
+    }
+
+    /// The later report of the two, field by field: streams report running totals.
+    #[must_use]
+    pub fn or_earlier(self, earlier: Self) -> Self {
+        Self {
+            prompt: self.prompt.or(earlier.prompt),
+            completion: self.completion.or(earlier.completion),
+            cached: self.cached.or(earlier.cached),
+            reasoning: self.reasoning.or(earlier.reasoning),
+            total: self.total.or(earlier.total),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<[Option<u64>; 5]>) {
+        let expected = expected.map(|[prompt, completion, cached, reasoning, total]| Usage {
+            prompt,
+            completion,
+            cached,
+            reasoning,
+            total,
+        });
+        assert_eq!(Usage::parse(text), expected, "{text}");
+    }
+
+    #[test]
+    fn names_of_several_upstreams() {
+        check(
+            r#"{"prompt_tokens":9,"completion_tokens":8,"total_tokens":17,"prompt_tokens_details":{"cached_tokens":4},
+                "completion_tokens_details":{"reasoning_tokens":3}}"#,
+            Some([Some(9), Some(8), Some(4), Some(3), Some(17)]),
+        );
+        check(
+            r#"{"prompt_tokens":9,"completion_tokens":0,"prompt_cache_hit_tokens":2}"#,
+            Some([Some(9), Some(0), Some(2), None, None]),
+        );
+        check(r#"{"input_tokens":1,"output_tokens":2}"#, Some([Some(1), Some(2), None, None, None]));
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_not_reported() {
+        check(r#"{"prompt_tokens":9.5,"completion_tokens":-1,"total_tokens":"3"}"#, None);
+        check("{}", None);
+        check("null", None);
+        check(r#"{"prompt_tokens":null,"completion_tokens":5}"#, Some([None, Some(5), None, None, None]));
+    }
+}
