@@ -1,0 +1,266 @@
+//! A real nats-server as a child process: one node, or a cluster of several on the loopback interface.
+
+mod cluster;
+mod config;
+mod health;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+pub use cluster::NatsCluster;
+
+use crate::fetch::{FetchError, Finder, Program};
+use crate::files;
+use crate::ports;
+use crate::shim::Launcher;
+use crate::supervise::{Child, Ended, Spec, SuperviseError};
+
+/// How long a node may take until it is healthy. A cluster needs seconds for its elections, a large store for its
+/// recovery.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+const READY_EVERY: Duration = Duration::from_millis(20);
+/// How long a node may take to stop; it writes its state down.
+const STOP_DEADLINE: Duration = Duration::from_secs(15);
+/// How often other ports are tried when somebody took ours in the meantime.
+const PORT_TRIES: usize = 4;
+
+/// A user of the server and what it may do.
+#[derive(Debug, Clone)]
+pub struct NatsUser {
+    /// Its name.
+    pub name: String,
+    /// Its password.
+    pub password: SecretString,
+    /// Subjects it may publish to. Answers to requests sent to it are allowed on top.
+    pub publish: Vec<String>,
+    /// Subjects it may subscribe to.
+    pub subscribe: Vec<String>,
+}
+
+/// How a node runs.
+#[derive(Debug, Clone)]
+pub struct NatsConfig {
+    /// Its folder: store, configuration, log. Created when absent; a later start finds its streams again.
+    pub dir: PathBuf,
+    /// Client port; a free one when absent.
+    pub port: Option<u16>,
+    /// Port of the monitoring pages; a free one when absent.
+    pub monitor_port: Option<u16>,
+    /// Whether every acknowledged message was synced to disk (`sync_interval: always`); otherwise every two minutes.
+    pub sync_always: bool,
+    /// Users; when empty, anybody on this machine may do anything.
+    pub users: Vec<NatsUser>,
+    /// Limit of the file store, in bytes.
+    pub max_store_bytes: u64,
+}
+
+impl NatsConfig {
+    /// A node in `dir` with free ports, no users, synced every two minutes and limited to 8 GiB.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            port: None,
+            monitor_port: None,
+            sync_always: false,
+            users: Vec::new(),
+            max_store_bytes: 8 << 30,
+        }
+    }
+}
+
+/// Why a node doesn't run.
+#[derive(Debug, thiserror::Error)]
+pub enum NatsError {
+    /// There is no nats-server.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The child can't be started or stopped.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+    /// Its folder can't be used, or there is no free port.
+    #[error("cannot prepare {}: {source}", path.display())]
+    Prepare {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A name, password or subject can't be written into its configuration.
+    #[error("{what} holds a control character or is empty")]
+    Unwritable {
+        /// Which setting.
+        what: &'static str,
+    },
+    /// It ended before it was healthy.
+    #[error("nats-server ended at start; its log {} ends with:\n{tail}", log.display())]
+    Ended {
+        /// Its log.
+        log: PathBuf,
+        /// The log's end.
+        tail: String,
+    },
+    /// It wasn't healthy in time.
+    #[error("nats-server wasn't healthy within {} s; its log {} ends with:\n{tail}", READY_DEADLINE.as_secs(), log.display())]
+    NotReady {
+        /// Its log.
+        log: PathBuf,
+        /// The log's end.
+        tail: String,
+    },
+    /// A cluster has no such node.
+    #[error("the cluster has no node {0}")]
+    NoSuchNode(usize),
+}
+
+/// A running node. Dropping it stops the server.
+#[derive(Debug)]
+pub struct Nats {
+    launcher: Launcher,
+    program: Program,
+    settings: config::Settings,
+    child: Child,
+}
+
+impl Nats {
+    /// Finds or fetches nats-server, starts it and waits until it is healthy.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn start(launcher: &Launcher, finder: &Finder, config: NatsConfig) -> Result<Self, NatsError> {
+        let program = finder.nats_server().await?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let settings = config::Settings::single(&config)?;
+            match Self::launch(launcher, &program, settings).await {
+                Err(NatsError::Ended { tail, .. })
+                    if config.port.is_none() && tries < PORT_TRIES && tail.contains("address already in use") => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Starts with settled ports and waits until it is healthy.
+    async fn launch(launcher: &Launcher, program: &Program, settings: config::Settings) -> Result<Self, NatsError> {
+        let child = run(launcher, program, &settings).await?;
+        let nats = Self { launcher: launcher.clone(), program: program.clone(), settings, child };
+        nats.ready().await?;
+        Ok(nats)
+    }
+
+    /// Where clients connect: `nats://127.0.0.1:port`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.settings.port)
+    }
+
+    /// Client port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.settings.port
+    }
+
+    /// Where the monitoring pages are, for instance `/jsz`: `http://127.0.0.1:port`.
+    #[must_use]
+    pub fn monitor_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.settings.monitor_port)
+    }
+
+    /// Version of the server.
+    #[must_use]
+    pub fn version(&self) -> crate::fetch::Version {
+        self.program.version
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// Waits until it is healthy: JetStream runs, streams are recovered, and a cluster has its leaders.
+    ///
+    /// # Errors
+    /// [`NatsError::Ended`] or [`NatsError::NotReady`].
+    pub async fn ready(&self) -> Result<(), NatsError> {
+        let end = Instant::now() + READY_DEADLINE;
+        loop {
+            let listens = health::listens(&self.settings.dir, &self.program.path, self.child.pid());
+            if listens && health::healthy(self.settings.monitor_port).await {
+                return Ok(());
+            }
+            let (log, tail) = (self.child.log().to_owned(), self.child.log_tail());
+            if self.child.ended().is_some() {
+                return Err(NatsError::Ended { log, tail });
+            }
+            if Instant::now() >= end {
+                return Err(NatsError::NotReady { log, tail });
+            }
+            tokio::time::sleep(READY_EVERY).await;
+        }
+    }
+
+    /// Stops it in good order.
+    ///
+    /// # Errors
+    /// [`NatsError::Supervise`].
+    pub async fn stop(&self) -> Result<Ended, NatsError> {
+        Ok(self.child.stop(STOP_DEADLINE).await?)
+    }
+
+    /// Kills it as a power cut would.
+    ///
+    /// # Errors
+    /// [`NatsError::Supervise`].
+    pub async fn kill9(&self) -> Result<(), NatsError> {
+        self.child.kill9().await?;
+        Ok(())
+    }
+
+    /// Starts it again on the same ports and store, after [`Nats::stop`] or [`Nats::kill9`], and waits until it is
+    /// healthy.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn restart(&mut self) -> Result<(), NatsError> {
+        self.relaunch().await?;
+        self.ready().await
+    }
+
+    /// Starts it again without waiting, which nodes of a cluster need that can only become healthy together.
+    pub(crate) async fn relaunch(&mut self) -> Result<(), NatsError> {
+        self.child.stop(STOP_DEADLINE).await?;
+        self.child = run(&self.launcher, &self.program, &self.settings).await?;
+        Ok(())
+    }
+}
+
+async fn run(launcher: &Launcher, program: &Program, settings: &config::Settings) -> Result<Child, NatsError> {
+    let prepare = |source| NatsError::Prepare { path: settings.dir.clone(), source };
+    health::forget_earlier(&settings.dir).map_err(prepare)?;
+    let path = settings.dir.join("nats.conf");
+    files::write_private(&path, &settings.render()?).map_err(prepare)?;
+    let mut spec = Spec::new(settings.name.clone(), program.path.clone(), settings.dir.join("nats.log"));
+    spec.args = vec!["--config".into(), path.into()];
+    spec.clear_env = true;
+    spec.death_signal = Signal::TERM;
+    spec.lock = Some(settings.dir.join("nats.lock"));
+    Ok(Child::start(launcher, spec).await?)
+}
+
+/// The folder made absolute, and free ports for what wasn't given.
+fn settle<const N: usize>(dir: &Path, given: [Option<u16>; N]) -> Result<(PathBuf, [u16; N]), NatsError> {
+    let prepare = |source| NatsError::Prepare { path: dir.to_owned(), source };
+    let absolute = files::created(dir).map_err(prepare)?;
+    let mut ports = ports::free::<N>().map_err(prepare)?;
+    for (port, given) in ports.iter_mut().zip(given) {
+        *port = given.unwrap_or(*port);
+    }
+    Ok((absolute, ports))
+}
