@@ -1,0 +1,121 @@
+//! `waybill dev`: the whole product on one machine. A real nats-server and a real Postgres, every role as a process of
+//! its own with an identity of its own in the log, and an upstream to try it with; all of it ends with this process.
+
+mod demo;
+mod fleet;
+mod folder;
+mod greeting;
+mod roles;
+mod servers;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use waybill_services::Launcher;
+
+use self::fleet::Fleet;
+use self::folder::Folder;
+pub use self::folder::{Addresses, Process};
+use self::servers::Servers;
+
+/// Run the whole product on this machine.
+#[derive(Debug, Clone, Args)]
+pub struct Dev {
+    /// Number of proxies.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub proxies: u16,
+    /// Folder for everything the fleet keeps.
+    #[arg(long, default_value = ".waybill")]
+    pub dir: PathBuf,
+    /// Leave the demo's upstream, channels and key out.
+    #[arg(long)]
+    pub no_demo: bool,
+    /// First interval between probes of a disabled source, in milliseconds.
+    #[arg(long, default_value_t = 10_000)]
+    pub probe_interval_ms: u64,
+    /// Time open requests get to finish at a stop, in milliseconds.
+    #[arg(long, default_value_t = 5_000)]
+    pub grace_ms: u64,
+    /// Largest size of a proxy's outbox, in bytes.
+    #[arg(long, default_value_t = 1 << 30)]
+    pub outbox_max_bytes: u64,
+}
+
+/// Runs the fleet until the process is asked to stop.
+///
+/// # Errors
+/// Something can't be started. What had been started is stopped before this returns.
+pub async fn run(args: Dev) -> anyhow::Result<()> {
+    let tasks = TaskTracker::new();
+    let stop = CancellationToken::new();
+    tasks.spawn(crate::signals::cancel_when_asked(stop.clone())?);
+    let folder = Folder::open(&args.dir)?;
+    let launcher = Launcher::current_exe().context("the running binary's own path")?;
+
+    let ran = async {
+        greeting::step("starting nats-server and Postgres");
+        let servers = Servers::start(&launcher, &folder).await?;
+        let ran = run_roles(&args, &folder, &launcher, &servers, &stop).await;
+        servers.stop().await;
+        ran
+    };
+    let ran = ran.await;
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    ran
+}
+
+async fn run_roles(
+    args: &Dev,
+    folder: &Folder,
+    launcher: &Launcher,
+    servers: &Servers,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let prepared = tokio::select! {
+        prepared = roles::prepare(args, folder, servers) => prepared?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    greeting::step("starting the roles");
+    let mut fleet = Fleet::start(launcher, folder, servers, &prepared).await?;
+    let served = serve_until_stopped(args, folder, &prepared, &mut fleet, stop).await;
+    greeting::step("stopping");
+    fleet.stop().await;
+    served
+}
+
+async fn serve_until_stopped(
+    args: &Dev,
+    folder: &Folder,
+    prepared: &roles::Prepared,
+    fleet: &mut Fleet,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        ready = fleet.ready() => ready?,
+        () = stop.cancelled() => return Ok(()),
+    }
+    let demo = if args.no_demo {
+        None
+    } else {
+        let last = folder.last_addresses();
+        Some(demo::start(folder, &fleet.addresses(), last.demo_url.as_deref()).await?)
+    };
+    let mut addresses = fleet.addresses();
+    addresses.admin_token = prepared.admin_token_text();
+    if let Some(demo) = &demo {
+        addresses.client_key = Some(demo.client_key.clone());
+        addresses.demo_url = Some(demo.url.clone());
+    }
+    folder.write_addresses(&addresses)?;
+    greeting::ready(&addresses, demo.is_some());
+    fleet.supervise(folder, addresses, stop).await;
+    if let Some(demo) = demo {
+        demo.stop().await;
+    }
+    Ok(())
+}

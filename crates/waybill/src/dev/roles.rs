@@ -1,0 +1,192 @@
+//! What is prepared before the roles start: streams, secrets, the first admin token, and a configuration per process.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use waybill_journal_nats::{NatsConfig, Role, SetupConfig};
+use waybill_secret::{KeyRing, Peppers};
+
+use super::Dev;
+use super::folder::Folder;
+use super::servers::Servers;
+
+/// One process to be started.
+#[derive(Debug, Clone)]
+pub struct RoleProcess {
+    /// Its name, e.g. `proxy-1`.
+    pub name: String,
+    /// The subcommand that runs it.
+    pub command: &'static str,
+    /// Its configuration.
+    pub config: PathBuf,
+    /// Where its log goes.
+    pub log: PathBuf,
+    /// Base URL of its health and metrics.
+    pub ops_url: String,
+    /// Lower ones are stopped first.
+    pub stop_rank: u8,
+}
+
+/// All that is prepared.
+pub struct Prepared {
+    /// The processes, in the order of their start.
+    pub processes: Vec<RoleProcess>,
+    /// Base URL of the admin API.
+    pub admin_url: String,
+    /// Base URLs of the proxies.
+    pub proxy_urls: Vec<String>,
+    /// Time open requests get at a stop.
+    pub grace: Duration,
+    admin_token: SecretString,
+}
+
+impl Prepared {
+    /// The admin token, for the greeting and the address file: showing it there is what they are for.
+    #[must_use]
+    pub fn admin_token_text(&self) -> String {
+        self.admin_token.expose_secret().to_owned()
+    }
+}
+
+/// Prepares everything.
+///
+/// # Errors
+/// A store refuses, or a file can't be written.
+pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::Result<Prepared> {
+    let operator = connect(servers, Role::Operator).await?;
+    operator.setup(&SetupConfig::single_node()).await.context("creating the streams")?;
+    operator.close().await;
+    folder.secret("key-ring", || Ok(KeyRing::generate()?.to_text()))?;
+    let peppers = folder.secret("peppers", || Ok(Peppers::generate()?.to_text()))?;
+    let peppers = Peppers::parse(&peppers).context("secrets/peppers")?;
+    let admin_token = first_admin_token(folder, servers, &peppers).await?;
+
+    let mut roster = Roster { folder, servers, ports: Ports::of_last_run(folder), processes: Vec::new() };
+    let admin_port = roster.ports.take("admin")?;
+    let postgres = json!({ "url_file": folder.secret_path("postgres-url") });
+    let ring = folder.secret_path("key-ring");
+    let peppers = folder.secret_path("peppers");
+    roster.add("projector-1", Role::Projector, 2, json!({ "postgres": postgres }))?;
+    let own = json!({
+        "postgres": postgres,
+        "secrets": { "key_ring_file": ring, "peppers_file": peppers },
+        "admin": { "listen": format!("127.0.0.1:{admin_port}") },
+    });
+    roster.add("admin-1", Role::Admin, 1, own)?;
+    let own = json!({
+        "secrets": { "key_ring_file": ring },
+        "upkeep": { "probe_interval_ms": args.probe_interval_ms },
+    });
+    roster.add("upkeep-1", Role::Upkeep, 1, own)?;
+    let mut proxy_urls = Vec::new();
+    for number in 1..=args.proxies {
+        let name = format!("proxy-{number}");
+        let port = roster.ports.take(&name)?;
+        proxy_urls.push(format!("http://127.0.0.1:{port}"));
+        let own = json!({
+            "secrets": { "key_ring_file": ring, "peppers_file": peppers },
+            "proxy": {
+                "listen": format!("127.0.0.1:{port}"),
+                "outbox_max_bytes": args.outbox_max_bytes,
+                "drain_delay_ms": 0,
+                "grace_ms": args.grace_ms,
+            },
+        });
+        roster.add(&name, Role::Proxy, 0, own)?;
+    }
+    Ok(Prepared {
+        processes: roster.processes,
+        admin_url: format!("http://127.0.0.1:{admin_port}"),
+        proxy_urls,
+        grace: Duration::from_millis(args.grace_ms),
+        admin_token,
+    })
+}
+
+/// The processes as they are added, each with its configuration.
+struct Roster<'a> {
+    folder: &'a Folder,
+    servers: &'a Servers,
+    ports: Ports,
+    processes: Vec<RoleProcess>,
+}
+
+impl Roster<'_> {
+    fn add(&mut self, name: &str, role: Role, stop_rank: u8, own: Value) -> anyhow::Result<()> {
+        let ops = self.ports.take(&format!("{name}-ops"))?;
+        let mut config = json!({
+            "name": name,
+            "ops_listen": format!("127.0.0.1:{ops}"),
+            "data_dir": self.folder.path(&format!("data/{name}")),
+            "nats": {
+                "urls": [self.servers.nats_url()],
+                "user": role.user(),
+                "password_file": self.folder.secret_path(&format!("nats-{}", role.user())),
+            },
+        });
+        if let (Value::Object(config), Value::Object(own)) = (&mut config, own) {
+            config.extend(own);
+        }
+        self.processes.push(RoleProcess {
+            name: name.to_owned(),
+            command: role.user(),
+            config: self.folder.write_config(name, &config)?,
+            log: self.folder.path(&format!("log/{name}.log")),
+            ops_url: format!("http://127.0.0.1:{ops}"),
+            stop_rank,
+        });
+        Ok(())
+    }
+}
+
+async fn connect(servers: &Servers, role: Role) -> anyhow::Result<waybill_journal_nats::Connection> {
+    let config = NatsConfig::new(
+        vec![servers.nats_url()],
+        role.user().to_owned(),
+        servers.password(role),
+        format!("dev-{}", role.user()),
+    );
+    waybill_journal_nats::connect(config).await.with_context(|| format!("connecting as {}", role.user()))
+}
+
+async fn first_admin_token(folder: &Folder, servers: &Servers, peppers: &Peppers) -> anyhow::Result<SecretString> {
+    let connection = connect(servers, Role::Admin).await?;
+    let kept = folder.secret("admin-token", || Ok(SecretString::default()))?;
+    let token = if kept.expose_secret().is_empty() {
+        let token = waybill_admin::bootstrap(connection.journal(), peppers, "dev", false).await?;
+        folder.write_secret("admin-token", &token)?;
+        token
+    } else {
+        kept
+    };
+    connection.close().await;
+    Ok(token)
+}
+
+/// Ports that stay the same from start to start as long as nobody else takes them, so that addresses once copied go on
+/// working.
+struct Ports {
+    file: PathBuf,
+    known: serde_json::Map<String, Value>,
+}
+
+impl Ports {
+    fn of_last_run(folder: &Folder) -> Self {
+        let file = folder.path("run/ports.json");
+        let known = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Self { file, known }
+    }
+
+    fn take(&mut self, name: &str) -> anyhow::Result<u16> {
+        let last = self.known.get(name).and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(0);
+        let bound = TcpListener::bind(("127.0.0.1", last)).or_else(|_| TcpListener::bind(("127.0.0.1", 0)));
+        let port = bound.and_then(|l| l.local_addr()).context("no free port")?.port();
+        self.known.insert(name.to_owned(), port.into());
+        std::fs::write(&self.file, serde_json::to_vec(&self.known)?).context("run/ports.json")?;
+        Ok(port)
+    }
+}
