@@ -1,1 +1,228 @@
 //! The catalogue: the fold of configuration, and the commands that may change it.
+//!
+//! Every configuration event holds its entity's whole state, so the fold gives the same from the whole history and from
+//! the newest event of each subject.
+
+pub mod abilities;
+pub mod admin_token;
+pub mod channel;
+pub mod command;
+pub mod diff;
+pub mod group;
+pub mod key;
+pub mod manifest;
+pub mod policy;
+pub mod snapshot;
+
+mod check;
+mod entity;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use waybill_event::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Policy};
+use waybill_event::config::{PolicyScope, SelectorPolicy, StoredHash};
+use waybill_event::{AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, Source, SourceKind};
+
+pub use abilities::{Ability, AbilityRow, Index, ModelAbilities, Tier};
+pub use command::{Command, Rejection, decide};
+pub use group::GroupRef;
+pub use snapshot::{Authorised, Denied, Snapshot};
+
+/// Entities of one kind by id. Shared, so that a clone of the catalogue copies nothing until it is changed.
+pub type Kept<K, T> = Arc<BTreeMap<K, Arc<T>>>;
+
+/// The highest id there ever was of each kind, so that none is used twice; 0 when there was none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Highest {
+    /// Of channels.
+    pub channel: u64,
+    /// Of groups.
+    pub group: u64,
+    /// Of client keys.
+    pub key: u64,
+    /// Of admin tokens.
+    pub admin_token: u64,
+}
+
+/// An edit that can't be read here. The fold stops before it and goes on only in a newer program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the edit at {position} ({kind} v{version}) is not known to this program")]
+pub struct UnknownEdit {
+    /// Where it stands.
+    pub position: ConfigPosition,
+    /// Its event type.
+    pub kind: String,
+    /// The version it needs.
+    pub version: u16,
+}
+
+/// All configuration that is in force at a position of `WB_CONFIG`. Deleted entities are absent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Catalog {
+    /// Position of the last edit folded.
+    pub position: ConfigPosition,
+    /// Channels.
+    pub channels: Kept<ChannelId, Channel>,
+    /// Groups.
+    pub groups: Kept<GroupId, Group>,
+    /// Client keys.
+    pub keys: Kept<KeyId, Key>,
+    /// Admin tokens.
+    pub admin_tokens: Kept<AdminTokenId, AdminToken>,
+    /// Policies.
+    pub policies: Kept<PolicyScope, Policy>,
+    /// Ids that are used up.
+    pub highest: Highest,
+    /// The edit at which progress stopped, if it did.
+    pub blocked_by: Option<UnknownEdit>,
+}
+
+/// What an edit replaced by what. `None` before is a creation, `None` after a deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced<T> {
+    /// The state before.
+    pub old: Option<Arc<T>>,
+    /// The state after.
+    pub new: Option<Arc<T>>,
+}
+
+/// What folding an event did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// The position was folded before: nothing.
+    Known,
+    /// Progress stopped at an edit that can't be read here (this one or an earlier one): nothing.
+    Blocked,
+    /// A channel changed.
+    Channel(Replaced<Channel>),
+    /// A group changed.
+    Group(Replaced<Group>),
+    /// A client key changed.
+    Key(Replaced<Key>),
+    /// An admin token changed.
+    AdminToken(Replaced<AdminToken>),
+    /// A policy changed.
+    Policy(Replaced<Policy>),
+}
+
+/// Folds one event of `WB_CONFIG`. Total: positions already folded do nothing, what can't be read stops progress.
+pub fn apply(catalog: &mut Catalog, event: &Event, at: ConfigPosition) -> Applied {
+    match &event.draft.body {
+        Body::Config(change) => catalog.adopt(change, at),
+        body => {
+            catalog.block(UnknownEdit { position: at, kind: body.kind(), version: body.version() });
+            Applied::Blocked
+        }
+    }
+}
+
+fn replace<K: Ord + Clone, T: Clone>(map: &mut Kept<K, T>, id: K, changed: &Changed<T>) -> Replaced<T> {
+    let map = Arc::make_mut(map);
+    if changed.change == Change::Deleted {
+        return Replaced { old: map.remove(&id), new: None };
+    }
+    let new = Arc::new(changed.state.clone());
+    Replaced { old: map.insert(id, Arc::clone(&new)), new: Some(new) }
+}
+
+impl Catalog {
+    /// Folds a decided change as if it stood at `at`.
+    pub fn adopt(&mut self, change: &ConfigChange, at: ConfigPosition) -> Applied {
+        if self.blocked_by.is_some() {
+            return Applied::Blocked;
+        }
+        if at <= self.position {
+            return Applied::Known;
+        }
+        self.position = at;
+        match change {
+            ConfigChange::Channel(c) => {
+                self.highest.channel = self.highest.channel.max(c.state.id.get());
+                Applied::Channel(replace(&mut self.channels, c.state.id, c))
+            }
+            ConfigChange::Group(c) => {
+                self.highest.group = self.highest.group.max(c.state.id.get());
+                Applied::Group(replace(&mut self.groups, c.state.id, c))
+            }
+            ConfigChange::Key(c) => {
+                self.highest.key = self.highest.key.max(c.state.id.get());
+                Applied::Key(replace(&mut self.keys, c.state.id, c))
+            }
+            ConfigChange::AdminToken(c) => {
+                self.highest.admin_token = self.highest.admin_token.max(c.state.id.get());
+                Applied::AdminToken(replace(&mut self.admin_tokens, c.state.id, c))
+            }
+            ConfigChange::Policy(c) => Applied::Policy(replace(&mut self.policies, c.state.scope.clone(), c)),
+        }
+    }
+
+    /// Stops progress at an edit that can't be read; the first one counts. For messages that aren't even an event the
+    /// reader calls this itself.
+    pub fn block(&mut self, edit: UnknownEdit) {
+        if edit.position > self.position {
+            self.blocked_by.get_or_insert(edit);
+        }
+    }
+
+    /// The numbers in force for a source: its own policy, else the global one, else the built-in one.
+    #[must_use]
+    pub fn selector_policy(&self, source: Source) -> SelectorPolicy {
+        self.policies
+            .get(&PolicyScope::Source { source })
+            .or_else(|| self.policies.get(&PolicyScope::Global))
+            .map_or_else(SelectorPolicy::default, |policy| policy.selector)
+    }
+
+    /// The channel that a source is, if it is one and lives.
+    #[must_use]
+    pub fn channel_of(&self, source: Source) -> Option<&Arc<Channel>> {
+        match source.kind {
+            SourceKind::Channel => self.channels.get(&ChannelId::new(source.id)),
+            SourceKind::Account => None,
+        }
+    }
+
+    /// The living group of this name.
+    #[must_use]
+    pub fn group_named(&self, name: &str) -> Option<&Arc<Group>> {
+        self.groups.values().find(|group| group.name == name)
+    }
+
+    /// The living channel of this name.
+    #[must_use]
+    pub fn channel_named(&self, name: &str) -> Option<&Arc<Channel>> {
+        self.channels.values().find(|channel| channel.name == name)
+    }
+
+    /// The living client key of this name.
+    #[must_use]
+    pub fn key_named(&self, name: &str) -> Option<&Arc<Key>> {
+        self.keys.values().find(|key| key.name == name)
+    }
+
+    /// The living admin token with this hash.
+    #[must_use]
+    pub fn admin_token_by_hash(&self, hash: &StoredHash) -> Option<&Arc<AdminToken>> {
+        self.admin_tokens.values().find(|token| &token.hash == hash)
+    }
+
+    /// The id that the next new channel gets.
+    #[must_use]
+    pub fn next_channel_id(&self) -> ChannelId {
+        ChannelId::new(self.highest.channel + 1)
+    }
+}
+
+/// The subject of an edit in `WB_CONFIG`.
+#[must_use]
+pub fn subject(change: &ConfigChange) -> String {
+    let (entity, id) = change.subject();
+    format!("wb.config.{entity}.{id}")
+}
+
+/// The words for the kinds of entities, as subjects and answers have them.
+pub const ENTITIES: [&str; 5] = [Channel::ENTITY, Group::ENTITY, Key::ENTITY, AdminToken::ENTITY, Policy::ENTITY];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! The manifest: a file that says how configuration shall be. It is declarative for what it names: a field it leaves
+//! out stays as it is (or gets the default, at creation), and what it doesn't name stays unless it asks to prune.
+
+mod plan;
+
+use std::fmt;
+
+use serde::Deserialize;
+use waybill_event::LogTime;
+use waybill_event::config::{ChannelModel, CredentialRef, Limits, SelectorPolicy, StoredHash};
+
+use super::{Catalog, GroupRef};
+
+pub use plan::{Plan, Step, plan};
+
+/// Most changes that one manifest may make: they are appended as one batch.
+pub const MAX_CHANGES: usize = 500;
+
+/// A credential in plain text, on its way to be sealed. It can't be printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct PlainCredential(String);
+
+impl PlainCredential {
+    /// The credential, for sealing and for nothing else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PlainCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlainCredential(..)")
+    }
+}
+
+/// How configuration shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Whether channels, keys and groups that aren't named here are deleted.
+    #[serde(default)]
+    pub prune: bool,
+    /// Groups.
+    #[serde(default)]
+    pub groups: Vec<GroupEntry>,
+    /// Channels.
+    #[serde(default)]
+    pub channels: Vec<ChannelEntry>,
+    /// Client keys; one that doesn't exist is issued.
+    #[serde(default)]
+    pub keys: Vec<KeyEntry>,
+    /// The global policy of the selector fold.
+    #[serde(default)]
+    pub policy: Option<SelectorPolicy>,
+}
+
+/// A group, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupEntry {
+    /// Its name.
+    pub name: String,
+    /// Whether its keys may be used.
+    pub enabled: Option<bool>,
+}
+
+/// A model of a channel: its name, or its name and what the upstream calls it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum ModelEntry {
+    /// The same name at the upstream.
+    Plain(String),
+    /// Perhaps another name at the upstream.
+    Named(NamedModel),
+}
+
+/// A model with what the upstream calls it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedModel {
+    /// The model as groups and routes name it.
+    pub name: String,
+    /// What the upstream calls it, where that differs.
+    #[serde(default)]
+    pub upstream: Option<String>,
+}
+
+impl From<ModelEntry> for ChannelModel {
+    fn from(entry: ModelEntry) -> Self {
+        match entry {
+            ModelEntry::Plain(name) => Self { name, upstream: None },
+            ModelEntry::Named(NamedModel { name, upstream }) => Self { name, upstream },
+        }
+    }
+}
+
+/// A channel, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelEntry {
+    /// Its name.
+    pub name: String,
+    /// The provider's kind.
+    pub provider: Option<String>,
+    /// Where it is; needed for a channel that doesn't exist yet.
+    pub base_url: Option<String>,
+    /// Its credential.
+    pub credential: Option<PlainCredential>,
+    /// The environment variable that holds its credential; read by the command line and sent as `credential`.
+    pub credential_env: Option<String>,
+    /// All models it offers.
+    pub models: Option<Vec<ModelEntry>>,
+    /// All groups it serves.
+    pub groups: Option<Vec<GroupRef>>,
+    /// Its tier.
+    pub priority: Option<i32>,
+    /// Its share within the tier.
+    pub weight: Option<u32>,
+    /// All its limits.
+    pub limits: Option<Limits>,
+    /// Factor on prices, in thousandths.
+    pub multiplier_milli: Option<u32>,
+    /// Whether addresses of private networks are allowed.
+    pub allow_private: Option<bool>,
+    /// Whether it may serve.
+    pub enabled: Option<bool>,
+}
+
+/// A client key, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEntry {
+    /// Its name.
+    pub name: String,
+    /// The group it belongs to; needed for a key that doesn't exist yet.
+    pub group: Option<GroupRef>,
+    /// All models it may use; empty means all of its group's.
+    pub models: Option<Vec<String>>,
+    /// From when on it is no longer valid.
+    pub expires_at: Option<LogTime>,
+    /// Whether it may be used.
+    pub enabled: Option<bool>,
+}
+
+/// Prefix and hash of a token that was made for a new key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedToken {
+    /// Its first characters.
+    pub prefix: String,
+    /// Its hash.
+    pub hash: StoredHash,
+}
+
+/// What a plan needs from outside: sealing and randomness aren't its business.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Supplies {
+    /// Credentials of channels that the manifest gives one, by the channel's name.
+    pub credentials: std::collections::BTreeMap<String, CredentialRef>,
+    /// Tokens of keys that don't exist yet, by the key's name.
+    pub tokens: std::collections::BTreeMap<String, IssuedToken>,
+}
+
+impl Manifest {
+    /// Names of the keys that the plan will issue.
+    pub fn new_keys<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a str> {
+        self.keys.iter().map(|entry| entry.name.trim()).filter(|name| catalog.key_named(name).is_none())
+    }
+
+    /// The id that each channel with a credential has or, in the order of the manifest, will get.
+    #[must_use]
+    pub fn credentials<'a>(&'a self, catalog: &Catalog) -> Vec<ChannelCredential<'a>> {
+        let mut next = catalog.next_channel_id().get();
+        let mut found = Vec::new();
+        for entry in &self.channels {
+            let name = entry.name.trim();
+            let existing = catalog.channel_named(name);
+            let id = existing.map_or(next, |channel| channel.id.get());
+            next += u64::from(existing.is_none());
+            if let Some(credential) = &entry.credential {
+                let held = existing.and_then(|channel| channel.credential.clone());
+                found.push(ChannelCredential { name, id: waybill_event::ChannelId::new(id), credential, held });
+            }
+        }
+        found
+    }
+}
+
+/// A credential of a manifest, with the channel it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelCredential<'a> {
+    /// The channel's name.
+    pub name: &'a str,
+    /// The id it has or will get: part of what the credential is sealed for.
+    pub id: waybill_event::ChannelId,
+    /// The credential.
+    pub credential: &'a PlainCredential,
+    /// What the channel holds now. Where the fingerprints are equal this is to be supplied again.
+    pub held: Option<CredentialRef>,
+}
+
+#[cfg(test)]
+mod tests;

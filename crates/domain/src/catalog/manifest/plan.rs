@@ -1,0 +1,206 @@
+//! The steps from the catalogue to the manifest, each decided on a scratch copy in which the earlier ones are folded.
+
+use waybill_event::config::{ChannelModel, ConfigChange, PolicyScope};
+use waybill_event::{ChannelId, ConfigPosition, GroupId, KeyId};
+
+use super::{ChannelEntry, GroupEntry, KeyEntry, MAX_CHANGES, Manifest, Supplies};
+use crate::catalog::{Catalog, Command, Rejection, channel, decide, diff, group, key, policy};
+
+/// One change with what it means to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The change.
+    pub change: ConfigChange,
+    /// What it does.
+    pub diff: diff::Diff,
+}
+
+/// All changes, in their order. Empty when everything is as the manifest says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+struct Planner<'a> {
+    scratch: Catalog,
+    supplies: &'a Supplies,
+    steps: Vec<Step>,
+}
+
+/// Decides what a manifest asks for.
+///
+/// # Errors
+/// [`Rejection`]; the field of an invalid entry begins with the entry (`channels/2/base_url`).
+pub fn plan(catalog: &Catalog, manifest: &Manifest, supplies: &Supplies) -> Result<Plan, Rejection> {
+    if let Some(edit) = &catalog.blocked_by {
+        return Err(Rejection::Blocked(edit.clone()));
+    }
+    unique("groups", manifest.groups.iter().map(|entry| entry.name.as_str()))?;
+    unique("channels", manifest.channels.iter().map(|entry| entry.name.as_str()))?;
+    unique("keys", manifest.keys.iter().map(|entry| entry.name.as_str()))?;
+    let mut planner = Planner { scratch: catalog.clone(), supplies, steps: Vec::new() };
+    for (i, entry) in manifest.groups.iter().enumerate() {
+        within("groups", i, planner.group(entry))?;
+    }
+    for (i, entry) in manifest.channels.iter().enumerate() {
+        within("channels", i, planner.channel(entry))?;
+    }
+    for (i, entry) in manifest.keys.iter().enumerate() {
+        within("keys", i, planner.key(entry))?;
+    }
+    if let Some(selector) = manifest.policy {
+        let expected = planner.scratch.policies.get(&PolicyScope::Global).map_or(0, |policy| policy.version);
+        planner.run(&Command::Policy(policy::Command::Set { scope: PolicyScope::Global, expected, selector }))?;
+    }
+    if manifest.prune {
+        planner.prune(manifest)?;
+    }
+    Ok(Plan { steps: planner.steps })
+}
+
+fn unique<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Rejection> {
+    let mut seen = std::collections::HashSet::new();
+    for (i, name) in names.enumerate() {
+        if !seen.insert(name.trim()) {
+            return Err(Rejection::invalid(format!("{list}/{i}/name"), format!("{name:?} is named twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Says in which entry of the manifest a field is wrong.
+fn within(list: &str, i: usize, result: Result<(), Rejection>) -> Result<(), Rejection> {
+    result.map_err(|rejection| match rejection {
+        Rejection::Invalid { field, message } => Rejection::Invalid { field: format!("{list}/{i}/{field}"), message },
+        other => other,
+    })
+}
+
+impl Planner<'_> {
+    fn run(&mut self, command: &Command) -> Result<(), Rejection> {
+        for change in decide(&self.scratch, command)? {
+            if self.steps.len() >= MAX_CHANGES {
+                return Err(Rejection::LimitReached { what: "changes in one manifest", limit: MAX_CHANGES });
+            }
+            let diff = diff::of(&self.scratch, &change);
+            self.scratch.adopt(&change, ConfigPosition(self.scratch.position.0 + 1));
+            self.steps.push(Step { change, diff });
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, entry: &GroupEntry) -> Result<(), Rejection> {
+        let Some(old) = self.scratch.group_named(entry.name.trim()) else {
+            let enabled = entry.enabled.unwrap_or(true);
+            return self.run(&Command::Group(group::Command::Create { name: entry.name.clone(), enabled }));
+        };
+        let (id, expected) = (old.id, None);
+        match entry.enabled {
+            Some(true) => self.run(&Command::Group(group::Command::Enable { id, expected })),
+            Some(false) => self.run(&Command::Group(group::Command::Disable { id, expected })),
+            None => Ok(()),
+        }
+    }
+
+    fn channel(&mut self, entry: &ChannelEntry) -> Result<(), Rejection> {
+        let name = entry.name.trim();
+        let credential = self.supplies.credentials.get(name).cloned();
+        let models = entry.models.clone().map(|m| m.into_iter().map(ChannelModel::from).collect::<Vec<_>>());
+        let Some(old) = self.scratch.channel_named(name) else {
+            let base_url = entry.base_url.clone();
+            let base_url = base_url.ok_or_else(|| Rejection::invalid("base_url", "is needed for a new channel"))?;
+            let default = channel::New::at(name, base_url);
+            let new = channel::New {
+                provider: entry.provider.clone().unwrap_or(default.provider),
+                credential,
+                models: models.unwrap_or(default.models),
+                groups: entry.groups.clone().unwrap_or(default.groups),
+                priority: entry.priority.unwrap_or(default.priority),
+                weight: entry.weight.unwrap_or(default.weight),
+                limits: entry.limits.unwrap_or(default.limits),
+                multiplier_milli: entry.multiplier_milli.unwrap_or(default.multiplier_milli),
+                allow_private: entry.allow_private.unwrap_or(default.allow_private),
+                enabled: entry.enabled.unwrap_or(default.enabled),
+                ..default
+            };
+            return self.run(&Command::Channel(channel::Command::Create(Box::new(new))));
+        };
+        let (id, expected) = (old.id, old.version);
+        let patch = channel::Patch {
+            name: None,
+            provider: entry.provider.clone(),
+            base_url: entry.base_url.clone(),
+            credential: credential.map(Some),
+            models,
+            groups: entry.groups.clone(),
+            priority: entry.priority,
+            weight: entry.weight,
+            limits: entry.limits,
+            multiplier_milli: entry.multiplier_milli,
+            allow_private: entry.allow_private,
+        };
+        self.run(&Command::Channel(channel::Command::Edit { id, expected, patch: Box::new(patch) }))?;
+        match entry.enabled {
+            Some(true) => self.run(&Command::Channel(channel::Command::Enable { id, expected: None })),
+            Some(false) => self.run(&Command::Channel(channel::Command::Disable { id, expected: None })),
+            None => Ok(()),
+        }
+    }
+
+    fn key(&mut self, entry: &KeyEntry) -> Result<(), Rejection> {
+        let name = entry.name.trim();
+        let Some(old) = self.scratch.key_named(name) else {
+            let group = entry.group.clone().ok_or_else(|| Rejection::invalid("group", "is needed for a new key"))?;
+            let token = self.supplies.tokens.get(name);
+            let token = token.ok_or_else(|| Rejection::invalid("name", "no token was made for this new key"))?;
+            let new = key::New {
+                name: name.to_owned(),
+                group,
+                prefix: token.prefix.clone(),
+                hash: token.hash.clone(),
+                models: entry.models.clone().unwrap_or_default(),
+                expires_at: entry.expires_at,
+                enabled: entry.enabled.unwrap_or(true),
+            };
+            return self.run(&Command::Key(key::Command::Issue(Box::new(new))));
+        };
+        let (id, expected) = (old.id, old.version);
+        let patch = key::Patch {
+            name: None,
+            group: entry.group.clone(),
+            models: entry.models.clone(),
+            expires_at: entry.expires_at.map(Some),
+        };
+        self.run(&Command::Key(key::Command::Edit { id, expected, patch }))?;
+        match entry.enabled {
+            Some(true) => self.run(&Command::Key(key::Command::Enable { id, expected: None })),
+            Some(false) => self.run(&Command::Key(key::Command::Disable { id, expected: None })),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes what isn't named; groups last, when nothing refers to them any more.
+    fn prune(&mut self, manifest: &Manifest) -> Result<(), Rejection> {
+        let named = |list: &[&str], name: &str| list.contains(&name);
+        let keys: Vec<&str> = manifest.keys.iter().map(|entry| entry.name.trim()).collect();
+        let channels: Vec<&str> = manifest.channels.iter().map(|entry| entry.name.trim()).collect();
+        let groups: Vec<&str> = manifest.groups.iter().map(|entry| entry.name.trim()).collect();
+        let keys: Vec<KeyId> =
+            self.scratch.keys.values().filter(|key| !named(&keys, &key.name)).map(|key| key.id).collect();
+        let channels: Vec<ChannelId> =
+            self.scratch.channels.values().filter(|c| !named(&channels, &c.name)).map(|c| c.id).collect();
+        let groups: Vec<GroupId> =
+            self.scratch.groups.values().filter(|g| !named(&groups, &g.name)).map(|g| g.id).collect();
+        for id in keys {
+            self.run(&Command::Key(key::Command::Revoke { id, expected: None }))?;
+        }
+        for id in channels {
+            self.run(&Command::Channel(channel::Command::Delete { id, expected: None }))?;
+        }
+        for id in groups {
+            self.run(&Command::Group(group::Command::Delete { id, expected: None }))?;
+        }
+        Ok(())
+    }
+}
