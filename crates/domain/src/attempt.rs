@@ -1,1 +1,435 @@
-//! The attempt loop as one pure state machine.
+//! The attempt loop as one pure state machine, the same for every protocol.
+//!
+//! The caller asks [`Machine::next`], does what the step says and reports back: [`Machine::failed`],
+//! [`Machine::committed`], [`Machine::succeeded`], [`Machine::cancelled`]. Siblings come first, then patience, then the
+//! end. All budgets are here and nowhere else. Times are durations since the request's admission.
+
+mod outcome;
+mod policy;
+mod step;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use waybill_event::FailureKind;
+use waybill_event::failure::FallbackReason;
+use waybill_event::selection::{Chosen, Skip, SkipReason};
+
+use crate::candidate::{Candidate, Candidates};
+use crate::verdict::rule::{After, Elsewhere, SameSource};
+use crate::verdict::{FailureRecord, Verdict};
+
+pub use outcome::Outcome;
+pub use policy::{Limits, Policy, RetryUnknown};
+pub use step::{Conclusion, Order, Skips, Step};
+
+use outcome::Tally;
+
+/// Asked before every attempt but the first: whether the candidate may still be used. Not knowing is a no.
+pub type Recheck<'a> = &'a mut dyn FnMut(&Candidate) -> Result<(), SkipReason>;
+
+/// What the machine must know of a request.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// Its budgets.
+    pub policy: Policy,
+    /// Whether the answer is streamed.
+    pub streamed: bool,
+    /// Which of its own retries a client says this is; above 0 the same source isn't asked twice.
+    pub client_retry: u32,
+    /// Whether the provider recognises a repetition of this request.
+    pub idempotent: bool,
+    /// A random number of the request's, for the spread of waits.
+    pub dice: u64,
+}
+
+impl Opening {
+    /// An opening with the default policy.
+    #[must_use]
+    pub fn new(streamed: bool, dice: u64) -> Self {
+        Self { policy: Policy::default(), streamed, client_retry: 0, idempotent: false, dice }
+    }
+}
+
+/// Where the loop stands.
+#[derive(Debug, Clone)]
+enum State {
+    /// The next candidate is to be drawn.
+    Draw,
+    /// An order is with the caller.
+    Ordered,
+    /// The attempt failed like this; what follows isn't decided yet.
+    Failed(Verdict),
+    /// The same source again, not before then.
+    Again { not_before: Duration },
+    /// Over.
+    Over(Conclusion),
+}
+
+/// The attempt loop of one request.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    opening: Opening,
+    state: State,
+    current: Option<Tally>,
+    committed: bool,
+    /// Attempts that have ended.
+    attempts: u32,
+    /// Sources whose attempts may have cost work, the current one included once it has failed so.
+    counted: u32,
+    current_counts: bool,
+    /// Sources asked.
+    walk: u32,
+    /// Sources asked since the first timeout.
+    after_timeout: Option<u32>,
+    /// Tries at the current source after its first.
+    again: u32,
+    first_failure: Option<FallbackReason>,
+    maybe_billed: bool,
+    skips: Skips,
+    failures: SmallVec<[FailureRecord; 4]>,
+    outcomes: SmallVec<[Outcome; 1]>,
+}
+
+impl Machine {
+    /// The loop of a request that was just admitted.
+    #[must_use]
+    pub fn new(opening: Opening) -> Self {
+        Self {
+            opening,
+            state: State::Draw,
+            current: None,
+            committed: false,
+            attempts: 0,
+            counted: 0,
+            current_counts: false,
+            walk: 0,
+            after_timeout: None,
+            again: 0,
+            first_failure: None,
+            maybe_billed: false,
+            skips: Skips::new(),
+            failures: SmallVec::new(),
+            outcomes: SmallVec::new(),
+        }
+    }
+
+    /// What to do now. After [`Machine::failed`] it decides what follows; the outcome of a source that is left is ready
+    /// afterwards. While an order is under way it says [`Conclusion::Refused`], because nothing may be asked twice.
+    pub fn next(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Step {
+        let step = match std::mem::replace(&mut self.state, State::Ordered) {
+            State::Draw => self.draw(now, candidates, recheck),
+            State::Failed(verdict) => self.after(now, &verdict, candidates, recheck),
+            State::Again { not_before } => self.again(now, not_before, recheck, candidates),
+            State::Ordered => self.stop(Conclusion::Refused),
+            State::Over(conclusion) => self.stop(conclusion),
+        };
+        debug_assert!(self.walk <= self.opening.policy.max_walk, "the walk has a limit");
+        step
+    }
+
+    /// The ordered attempt failed. [`Machine::next`] says what follows.
+    pub fn failed(&mut self, verdict: &Verdict) {
+        if !matches!(self.state, State::Ordered) {
+            return;
+        }
+        let Some(tally) = &mut self.current else { return };
+        self.attempts += 1;
+        tally.failed(verdict);
+        if let Some(client) = verdict.client {
+            self.failures.push(FailureRecord {
+                attempt: self.attempts,
+                source: tally.candidate.source,
+                kind: verdict.kind,
+                client,
+                wait: verdict.wait,
+            });
+        }
+        self.first_failure.get_or_insert(verdict.fallback);
+        self.maybe_billed |= verdict.maybe_billed;
+        if verdict.counts_attempt && !self.current_counts {
+            self.current_counts = true;
+            self.counted += 1;
+        }
+        if verdict.kind == FailureKind::Timeout {
+            self.after_timeout.get_or_insert(0);
+        }
+        let over = match (verdict.kind, self.committed) {
+            (FailureKind::ClientCancelled, _) => Some(Conclusion::Cancelled),
+            (_, true) => Some(Conclusion::Broken),
+            (_, false) => None,
+        };
+        self.state = over.map_or_else(|| State::Failed(verdict.clone()), State::Over);
+        if over.is_some() {
+            self.leave();
+        }
+    }
+
+    /// The order wasn't carried out (its permit was taken, say): it doesn't count, and the walk goes on.
+    pub fn passed_over(&mut self, why: SkipReason) {
+        if !matches!(self.state, State::Ordered) {
+            return;
+        }
+        if let Some(mut tally) = self.current.take() {
+            self.skips.push(Skip { source: tally.candidate.source.source, why });
+            tally.taken_back();
+            if tally.tries == 0 {
+                self.walk = self.walk.saturating_sub(1);
+                self.after_timeout = self.after_timeout.map(|asked| asked.saturating_sub(1));
+            }
+            self.outcomes.extend(tally.finish());
+        }
+        self.leave();
+        self.state = State::Draw;
+    }
+
+    /// Content goes to the client: from here on nothing is tried again. Not streamed: the whole answer is there.
+    pub fn committed(&mut self, now: Duration) {
+        self.committed = true;
+        if let Some(tally) = &mut self.current {
+            tally.committed(now);
+        }
+    }
+
+    /// The answer is complete.
+    pub fn succeeded(&mut self, now: Duration) {
+        if !matches!(self.state, State::Ordered) {
+            return;
+        }
+        if let Some(tally) = &mut self.current {
+            self.attempts += 1;
+            tally.succeeded(now);
+            self.state = State::Over(Conclusion::Served);
+            self.leave();
+        }
+    }
+
+    /// The client went away. An attempt that was under way says nothing about its source.
+    pub fn cancelled(&mut self) {
+        if !matches!(self.state, State::Over(_)) {
+            self.attempts += u32::from(matches!(self.state, State::Ordered) && self.current.is_some());
+            self.state = State::Over(Conclusion::Cancelled);
+            self.leave();
+        }
+    }
+
+    /// The outcome of a source that was left, once for each source.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        if self.outcomes.is_empty() { None } else { Some(self.outcomes.remove(0)) }
+    }
+
+    /// Candidates passed over since the last order.
+    pub fn take_skips(&mut self) -> Skips {
+        std::mem::take(&mut self.skips)
+    }
+
+    /// The failed attempts so far, for [`crate::verdict::answer`].
+    #[must_use]
+    pub fn failures(&self) -> &[FailureRecord] {
+        &self.failures
+    }
+
+    /// Why the request changed its source; nothing if it never asked a second one.
+    #[must_use]
+    pub fn fallback(&self) -> Option<FallbackReason> {
+        self.first_failure.filter(|_| self.walk > 1)
+    }
+
+    /// Whether a failed attempt may be charged.
+    #[must_use]
+    pub const fn maybe_billed(&self) -> bool {
+        self.maybe_billed
+    }
+
+    /// Attempts that have ended.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Decides what follows a failure: the same source at once, a sibling, the same source patiently, or the end.
+    fn after(
+        &mut self,
+        now: Duration,
+        verdict: &Verdict,
+        candidates: &mut dyn Candidates,
+        recheck: Recheck<'_>,
+    ) -> Step {
+        if !self.may_repeat(verdict) {
+            return self.stop(Conclusion::Refused);
+        }
+        if let Some(not_before) = self.same_source(now, verdict, After::AtOnce) {
+            return self.again(now, not_before, recheck, candidates);
+        }
+        if verdict.retry_elsewhere == Elsewhere::Anyone {
+            match self.draw_for_dispatch(now, candidates, recheck) {
+                Drawn::Order(order) => return Step::Dispatch(order),
+                // Patience is for a list that has ended, not for budgets that are spent.
+                Drawn::None => {}
+                Drawn::Spent(conclusion) => return self.stop(conclusion),
+            }
+        }
+        if let Some(not_before) = self.same_source(now, verdict, After::Siblings) {
+            return self.again(now, not_before, recheck, candidates);
+        }
+        self.stop(match verdict.retry_elsewhere {
+            Elsewhere::Anyone => Conclusion::Exhausted,
+            Elsewhere::Never | Elsewhere::Capable => Conclusion::Refused,
+        })
+    }
+
+    fn may_repeat(&self, verdict: &Verdict) -> bool {
+        !verdict.outcome_unknown()
+            || match self.opening.policy.retry_unknown {
+                RetryUnknown::Always => true,
+                RetryUnknown::Never => false,
+                RetryUnknown::IdempotentOnly => self.opening.idempotent,
+            }
+    }
+
+    /// From when on the same source may be asked again, if it may.
+    fn same_source(&self, now: Duration, verdict: &Verdict, after: After) -> Option<Duration> {
+        let SameSource { times, delay_ms, after: when } = verdict.retry_same?;
+        if when != after || self.again >= times || self.opening.client_retry > 0 {
+            return None;
+        }
+        let policy = &self.opening.policy;
+        let delay = match verdict.wait {
+            Some(wait) if wait > policy.patience => return None,
+            // Never sooner than the hint; a little later, so that those who were told the same don't all come at once.
+            Some(wait) => wait + self.spread(wait.min(Duration::from_secs(1)) / 4),
+            None => Duration::from_millis(delay_ms) + self.spread(Duration::from_millis(delay_ms) / 4),
+        };
+        let not_before = now + delay;
+        (not_before + policy.min_attempt <= policy.deadline).then_some(not_before)
+    }
+
+    /// A part of `most`, by the request's dice and the number of attempts.
+    fn spread(&self, most: Duration) -> Duration {
+        let turned = self.opening.dice.rotate_left(self.attempts.wrapping_mul(13)) % 1_024;
+        most.mul_f64(f64::from(u32::try_from(turned).unwrap_or(0)) / 1_024.0)
+    }
+
+    fn again(
+        &mut self,
+        now: Duration,
+        not_before: Duration,
+        recheck: Recheck<'_>,
+        candidates: &mut dyn Candidates,
+    ) -> Step {
+        if now < not_before {
+            self.state = State::Again { not_before };
+            return Step::Wait { until: not_before };
+        }
+        let Some(tally) = &mut self.current else { return self.draw(now, candidates, recheck) };
+        if let Err(why) = recheck(&tally.candidate) {
+            self.skips.push(Skip { source: tally.candidate.source.source, why });
+            return self.draw(now, candidates, recheck);
+        }
+        let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
+        tally.dispatched(now);
+        let candidate = tally.candidate.clone();
+        self.again += 1;
+        Step::Dispatch(Box::new(self.order(candidate, Chosen::SameSource, left)))
+    }
+
+    fn draw(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Step {
+        match self.draw_for_dispatch(now, candidates, recheck) {
+            Drawn::Order(order) => Step::Dispatch(order),
+            Drawn::Spent(conclusion) => self.stop(conclusion),
+            Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
+            Drawn::None => self.stop(Conclusion::Exhausted),
+        }
+    }
+
+    /// The next candidate that may be asked, as an order.
+    fn draw_for_dispatch(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Drawn {
+        if let Some(spent) = self.spent() {
+            return Drawn::Spent(spent);
+        }
+        let Some(left) = self.opening.policy.time_left(now) else {
+            return Drawn::Spent(Conclusion::DeadlineExceeded);
+        };
+        while let Some(candidate) = candidates.next_candidate() {
+            // The plan has just looked at its first place; everything later may have changed since.
+            if (self.walk > 0 || !self.skips.is_empty())
+                && let Err(why) = recheck(&candidate)
+            {
+                self.skips.push(Skip { source: candidate.source.source, why });
+                continue;
+            }
+            self.leave();
+            let why = self.why(&candidate);
+            self.walk += 1;
+            self.after_timeout = self.after_timeout.map(|asked| asked + 1);
+            let mut tally = Tally::new(candidate.clone());
+            tally.dispatched(now);
+            self.current = Some(tally);
+            return Drawn::Order(Box::new(self.order(candidate, why, left)));
+        }
+        Drawn::None
+    }
+
+    /// Which budget of sources is spent, if one is.
+    fn spent(&self) -> Option<Conclusion> {
+        let policy = &self.opening.policy;
+        if self.walk >= policy.max_walk {
+            Some(Conclusion::WalkSpent)
+        } else if self.counted >= policy.max_attempts {
+            Some(Conclusion::AttemptsSpent)
+        } else if self.after_timeout.is_some_and(|asked| asked >= policy.max_after_timeout) {
+            Some(Conclusion::TimeoutsSpent)
+        } else {
+            None
+        }
+    }
+
+    fn why(&self, candidate: &Candidate) -> Chosen {
+        if candidate.probe_of.is_some() {
+            Chosen::Probe
+        } else if candidate.last_resort {
+            Chosen::LastResort
+        } else if self.walk == 0 {
+            Chosen::First
+        } else {
+            Chosen::FailOver
+        }
+    }
+
+    fn order(&mut self, candidate: Candidate, why: Chosen, left: Duration) -> Order {
+        self.state = State::Ordered;
+        let limits = self.opening.policy.limits(left, self.opening.streamed);
+        Order { candidate, attempt: self.attempts + 1, why, limits, skips: self.take_skips() }
+    }
+
+    fn stop(&mut self, conclusion: Conclusion) -> Step {
+        self.state = State::Over(conclusion);
+        self.leave();
+        Step::Stop(conclusion)
+    }
+
+    /// The current source is left for good: its outcome is ready.
+    fn leave(&mut self) {
+        self.again = 0;
+        self.current_counts = false;
+        self.outcomes.extend(self.current.take().and_then(Tally::finish));
+    }
+}
+
+enum Drawn {
+    Order(Box<Order>),
+    Spent(Conclusion),
+    None,
+}
+
+impl Policy {
+    /// What is left of the request's time, if it is enough for an attempt.
+    fn time_left(&self, now: Duration) -> Option<Duration> {
+        Some(self.deadline.saturating_sub(now)).filter(|left| *left >= self.min_attempt)
+    }
+}

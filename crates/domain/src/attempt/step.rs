@@ -1,0 +1,81 @@
+//! What the attempt loop asks its caller to do next.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use waybill_event::selection::{Chosen, Next, Skip};
+
+use super::policy::Limits;
+use crate::candidate::Candidate;
+
+/// Candidates passed over.
+pub type Skips = SmallVec<[Skip; 4]>;
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Ask this source.
+    Dispatch(Box<Order>),
+    /// Wait, then ask [`super::Machine::next`] again. It is the same source that is waited for.
+    Wait {
+        /// Until when, since admission.
+        until: Duration,
+    },
+    /// The request's loop is over.
+    Stop(Conclusion),
+}
+
+impl Step {
+    /// What the attempt that failed before this step was followed by, as its event records it.
+    #[must_use]
+    pub fn follows(&self) -> Next {
+        match self {
+            Self::Dispatch(order) => match order.why {
+                Chosen::SameSource => Next::Same,
+                Chosen::First | Chosen::FailOver | Chosen::Probe | Chosen::LastResort => Next::Elsewhere,
+            },
+            Self::Wait { .. } => Next::Same,
+            Self::Stop(_) => Next::Stop,
+        }
+    }
+}
+
+/// One dispatch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The source.
+    pub candidate: Candidate,
+    /// Number of the attempt within the request, from 1.
+    pub attempt: u32,
+    /// Why this source.
+    pub why: Chosen,
+    /// What it may take.
+    pub limits: Limits,
+    /// Candidates passed over since the attempt before.
+    pub skips: Skips,
+}
+
+/// Why the loop is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Conclusion {
+    /// An attempt succeeded.
+    Served,
+    /// There was no candidate that could be asked at all.
+    NoCandidate,
+    /// Every candidate was asked or passed over.
+    Exhausted,
+    /// The last failure allows no further attempt.
+    Refused,
+    /// The budget of attempts is spent.
+    AttemptsSpent,
+    /// The budget of sources is spent.
+    WalkSpent,
+    /// Timeouts have used up what they may.
+    TimeoutsSpent,
+    /// Too little of the request's time is left.
+    DeadlineExceeded,
+    /// It failed after content had gone to the client.
+    Broken,
+    /// The client went away.
+    Cancelled,
+}
