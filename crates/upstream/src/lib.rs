@@ -1,0 +1,17 @@
+//! Dispatch of one attempt to one source, and what is observed of it. No choice of a source, no second attempt and no
+//! judgement of an answer is here.
+
+pub mod dispatch;
+pub mod guard;
+pub mod models;
+pub mod observe;
+pub mod reply;
+pub mod target;
+
+mod fault;
+mod resolve;
+mod track;
+
+pub use dispatch::{BuildError, DispatchConfig, Dispatcher, Limits, Outbound};
+pub use reply::Reply;
+pub use target::{Target, TargetFault};
