@@ -23,14 +23,14 @@ pub fn mask(text: &str) -> String {
 /// Like [`mask`], but leaves words that are exactly one of `known`: model names look like tokens.
 #[must_use]
 pub fn mask_except(text: &str, known: &[&str]) -> String {
-    let mut masker = Masker { out: String::with_capacity(text.len().min(MAX_INPUT_BYTES)), known, armed: 0 };
+    let mut masker = Masker { out: String::with_capacity(text.len().min(MAX_INPUT_BYTES)), known, armed: false };
     let mut rest = bounded(text);
     while !rest.is_empty() {
         let length = rest.find(is_delimiter).unwrap_or(rest.len());
         let (word, after) = rest.split_at(length);
         let gap = after.find(|c| !is_delimiter(c)).unwrap_or(after.len());
         let (delimiters, next) = after.split_at(gap);
-        masker.word(word, delimiters);
+        masker.word(word, next.starts_with([':', '=']));
         masker.delimiters(delimiters);
         rest = next;
     }
@@ -63,34 +63,30 @@ fn is_delimiter(c: char) -> bool {
 struct Masker<'a> {
     out: String,
     known: &'a [&'a str],
-    /// How many of the next words are values of a secret's name.
-    armed: u8,
+    /// Whether the next word is the value of a secret's name.
+    armed: bool,
 }
 
 impl Masker<'_> {
-    fn word(&mut self, word: &str, delimiters: &str) {
+    fn word(&mut self, word: &str, sign_follows: bool) {
         if word.is_empty() {
             return;
         }
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         if self.known.contains(&word) || self.known.contains(&bare) {
-            self.armed = 0;
+            self.armed = false;
             self.out.push_str(word);
             return;
         }
-        let armed = std::mem::take(&mut self.armed) > 0;
-        match judge(word, delimiters) {
-            Token::Scheme => {
-                self.armed = 1;
-                self.out.push_str(word);
-            }
+        let armed = std::mem::take(&mut self.armed);
+        match judge(word, sign_follows) {
             Token::Name => {
-                self.armed = 1;
+                self.armed = true;
                 self.out.push_str(word);
             }
             // A lone `:` or `=` between a name and its value.
             Token::Sign => {
-                self.armed = u8::from(armed);
+                self.armed = armed;
                 self.out.push_str(word);
             }
             Token::Assigned { name } => {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-use super::choice::{Choice, tree_says_something};
+use super::choice::{Choice, failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error, looks_like_html};
 use crate::json;
 use crate::usage::Usage;
@@ -92,6 +92,9 @@ impl Body<'_> {
 }
 
 fn judge(facts: AnswerFacts, said: bool) -> Result<AnswerFacts, ShapeFault> {
+    if let Some(error) = failure(facts.finish_reason.as_deref()) {
+        return Err(ShapeFault::ErrorObject(error));
+    }
     if said || silence_has_a_reason(facts.finish_reason.as_deref()) {
         Ok(facts)
     } else {

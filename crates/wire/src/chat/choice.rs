@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::error::{BodyShape, ErrorFacts};
 use crate::json;
 
 /// The fields of a delta or message in which a model can say something. A role alone says nothing.
@@ -97,6 +98,15 @@ impl Choice<'_> {
     pub(super) fn is_whole(&self) -> bool {
         self.message.is_some() || self.text.is_some()
     }
+}
+
+/// Finish reasons that say the upstream failed within its answer: `error` (OpenRouter), the other from DeepSeek.
+const FAILED: [&str; 2] = ["error", "insufficient_system_resource"];
+
+/// The error that a finish reason amounts to, with the reason as its code.
+pub(super) fn failure(finish_reason: Option<&str>) -> Option<Box<ErrorFacts>> {
+    let code = finish_reason.filter(|why| FAILED.contains(why))?.to_owned();
+    Some(Box::new(ErrorFacts { status: 200, code: Some(code), shape: BodyShape::Json, ..ErrorFacts::default() }))
 }
 
 /// The same judgement over a tree, for choices whose fields have unexpected types.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-use super::choice::{Choice, tree_says_something};
+use super::choice::{Choice, failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error};
 use crate::json;
 use crate::usage::Usage;
@@ -74,13 +74,20 @@ impl<'a> Body<'a> {
     fn facts(self) -> ChunkFacts<'a> {
         let choices = self.choices.unwrap_or_default();
         let usage = self.usage.and_then(|raw| Usage::parse(raw.get()));
-        ChunkFacts::Chunk(Chunk {
+        facts_of(Chunk {
             commits: choices.iter().any(Choice::says_something),
             usage_only: choices.is_empty() && usage.is_some(),
             finish_reason: choices.into_iter().find_map(|choice| choice.finish_reason).filter(|why| !why.is_empty()),
             usage,
             model: self.model.filter(|model| !model.is_empty()),
         })
+    }
+}
+
+fn facts_of(chunk: Chunk<'_>) -> ChunkFacts<'_> {
+    match failure(chunk.finish_reason.as_deref()) {
+        Some(error) => ChunkFacts::Error(error),
+        None => ChunkFacts::Chunk(chunk),
     }
 }
 
@@ -97,7 +104,7 @@ fn inspect_tree(text: &str) -> ChunkFacts<'_> {
     let none = Vec::new();
     let choices = tree.get("choices").and_then(Value::as_array).unwrap_or(&none);
     let usage = tree.get("usage").and_then(Usage::read);
-    ChunkFacts::Chunk(Chunk {
+    facts_of(Chunk {
         commits: choices.iter().any(tree_says_something),
         finish_reason: choices.iter().find_map(|choice| owned(choice.get("finish_reason")?)),
         usage_only: usage.is_some() && choices.is_empty(),

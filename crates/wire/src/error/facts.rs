@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::tree;
 use crate::json::{MAX_TREE_BYTES, cut, trim};
-use crate::mask::mask;
+use crate::mask::mask_except;
 use crate::sse::Splitter;
 
 /// Longest code, type, param or reason that is kept, in bytes.
@@ -119,7 +119,13 @@ impl ErrorFacts {
     /// The message as it may be stored and shown: masked, at most 300 characters.
     #[must_use]
     pub fn evidence(&self) -> Option<String> {
-        self.message.as_deref().map(mask)
+        self.evidence_except(&[])
+    }
+
+    /// Like [`ErrorFacts::evidence`], but leaves words that are exactly one of `known`: model names look like tokens.
+    #[must_use]
+    pub fn evidence_except(&self, known: &[&str]) -> Option<String> {
+        self.message.as_deref().map(|message| mask_except(message, known))
     }
 }
 

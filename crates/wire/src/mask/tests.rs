@@ -41,6 +41,7 @@ fn plain_words_stay() {
         "This model's maximum context length is 131072 tokens. However, you requested 140000 tokens.",
         "You didn't provide an API key. Put it in the Authorization header.",
         "Unsupported parameter: 'max_tokens'",
+        "Carry the secret key in the 'Authorization' field of the header",
         "length of prompt_tokens (68957) must be less than max_seq_len (65536).",
         "當前分組上游負載已飽和，請稍後再試",
         "/v1/chat/completions not found",

@@ -64,9 +64,7 @@ const LONG_RUN: usize = 20;
 const LONG_LETTERS: usize = 40;
 
 pub(super) enum Token<'a> {
-    /// `Bearer` and the like: the next word is a secret.
-    Scheme,
-    /// The name of a secret whose value is the next word.
+    /// The name of a secret, or `Bearer` and the like: the next word is the secret.
     Name,
     /// A lone `:` or `=`.
     Sign,
@@ -76,14 +74,14 @@ pub(super) enum Token<'a> {
     Plain,
 }
 
-/// Judges a word by itself and by the delimiters behind it.
-pub(super) fn judge<'a>(word: &'a str, delimiters: &str) -> Token<'a> {
+/// Judges a word by itself and by whether a `:` or `=` follows behind a quote or space.
+pub(super) fn judge(word: &str, sign_follows: bool) -> Token<'_> {
     if word.chars().all(|c| matches!(c, ':' | '=')) {
         return Token::Sign;
     }
     let lower = word.to_ascii_lowercase();
     if matches!(lower.trim_end_matches(':'), "bearer" | "basic") {
-        return Token::Scheme;
+        return Token::Name;
     }
     if word.contains("://") {
         return Token::Plain;
@@ -101,8 +99,7 @@ pub(super) fn judge<'a>(word: &'a str, delimiters: &str) -> Token<'a> {
         return Token::Plain;
     }
     // `"api_key":"…"` and `key = …`: the sign comes as a word of its own, behind the quote or space.
-    let quoted = delimiters.starts_with(['"', '\'', '`']) || !delimiters.is_empty() && lower.len() > 3;
-    if quoted && is_secret_name(word) && (word.contains(['_', '-']) || delimiters.starts_with(['"', '\'', '`'])) {
+    if sign_follows && is_secret_name(word) {
         return Token::Name;
     }
     Token::Plain

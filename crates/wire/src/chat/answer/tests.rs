@@ -78,3 +78,12 @@ fn errors_with_a_success_status_are_found() {
         assert_eq!((error.code.as_deref(), error.message.as_deref()), (Some(code), Some("m")), "{body}");
     }
 }
+
+#[test]
+fn finish_reasons_that_say_failure_are_errors() {
+    for why in ["error", "insufficient_system_resource"] {
+        let body = answer(r#"{"content":"par"}"#, why);
+        let Err(ShapeFault::ErrorObject(error)) = inspect_answer(body.as_bytes()) else { panic!("{body}") };
+        assert_eq!(error.code.as_deref(), Some(why));
+    }
+}

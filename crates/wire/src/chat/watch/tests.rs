@@ -76,6 +76,9 @@ fn errors_within_the_stream() {
     assert!(watch.committed());
     let watch = check("event: error\ndata: the model crashed\n\n", &[Seen::Error], StreamEnd::Failed);
     assert_eq!(watch.error().unwrap().message.as_deref(), Some("the model crashed"));
+    let watch =
+        check(&[TEXT, &STOP.replace("stop", "error")].concat(), &[Seen::Content, Seen::Error], StreamEnd::Failed);
+    assert_eq!(watch.error().unwrap().code.as_deref(), Some("error"));
     check("data: {oops\n\n", &[Seen::Malformed], StreamEnd::Failed);
 }
 
