@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use waybill_event::{Boot, Mark, ProducerId};
+use waybill_event::{Body, Boot, Event, Mark, ProducerId};
 
 /// How far above its low-water mark a boot's ordinals are remembered.
 pub const WINDOW: u64 = 65_536;
@@ -116,11 +116,23 @@ impl Dedup {
         }
     }
 
+    /// Asks whether an event is new, remembers it, and retires the boot that it says has ended. Events with derived ids
+    /// are always new here: their rows and states are told apart by those ids.
+    pub fn admit(&mut self, event: &Event) -> Seen {
+        let seen = event.identity.mark().map_or(Seen::New, |mark| self.seen(mark));
+        if seen != Seen::Duplicate
+            && let Body::OutboxDrained(drained) = &event.draft.body
+        {
+            self.retire(&drained.replica, drained.boot);
+        }
+        seen
+    }
+
     /// Takes everything of a boot below `mark` as had, if nothing is known of that boot: for folds that begin where
     /// older events have aged out of the log.
     pub fn begin_at(&mut self, mark: &Mark) {
         let boots = self.producers.entry(mark.producer.clone()).or_default();
-        if !boots.retired.is_some_and(|retired| mark.boot <= retired) {
+        if boots.retired.is_none_or(|retired| mark.boot > retired) {
             boots.live.entry(mark.boot).or_insert(Had { low: mark.n.saturating_sub(1), above: Vec::new() });
         }
     }
