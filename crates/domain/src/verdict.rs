@@ -95,10 +95,11 @@ fn resolve(label: Arc<str>, treatment: &Treatment, observation: &Observation) ->
         let told = observation.wait.or_else(|| observation.error.message.as_deref().and_then(hint::in_message))?;
         Some(told.min(Duration::from_secs(hint.cap_s)))
     });
+    let said = status.or(observation.error.status);
     // A refusal before any work costs the upstream nothing, whatever kind it is.
-    let refused_early = matches!(status, Some(401 | 402 | 403 | 429));
+    let refused_early = matches!(said, Some(401 | 402 | 403 | 429));
     // An overload that came as 429 is told as the limit it claims to be.
-    let fallback = match (treatment.kind, status) {
+    let fallback = match (treatment.kind, said) {
         (FailureKind::Overloaded, Some(429)) => FallbackReason::RateLimited,
         _ => treatment.fallback,
     };

@@ -125,6 +125,17 @@ mod tests {
     }
 
     #[test]
+    fn pages_say_what_the_table_says() {
+        for code in PublicCode::ALL {
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/errors/{}.md", code.as_str()));
+            let page = std::fs::read_to_string(page).unwrap();
+            let head = format!("# `{}`\n\nHTTP status {}, type `{}`.", code.as_str(), code.status(), code.kind());
+            assert!(page.starts_with(&head), "{head}");
+            assert!(page.contains(code.message()) || *code == PublicCode::ClientClosedRequest, "{}", code.message());
+        }
+    }
+
+    #[test]
     fn codes_are_stored_as_they_are_told() {
         for code in PublicCode::ALL {
             assert_eq!(serde_json::to_string(code).unwrap(), format!("\"{}\"", code.as_str()));
