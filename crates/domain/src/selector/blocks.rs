@@ -1,0 +1,230 @@
+//! Runtime blocks of one scope. A longer block extends a shorter one and is never shortened by it, in whatever order they
+//! arrive; whether one still holds is computed when asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use waybill_event::failure::Strength;
+use waybill_event::{FailureKind, LogTime};
+
+use super::state::Revisions;
+
+/// Longest block that repetition alone makes of a rate limit without a hint.
+const GROWN_MAX: Duration = Duration::from_secs(60);
+
+/// A block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// `<scope>@<mark of the outcome that set it>`.
+    pub id: Arc<str>,
+    /// Why.
+    pub kind: FailureKind,
+    /// Since when.
+    pub since: LogTime,
+    /// Until when.
+    pub until: LogTime,
+    /// The end that was last announced. A storm of limits lengthens a block with each answer; only a step that
+    /// matters is announced.
+    pub announced: LogTime,
+    /// What the evidence was made with.
+    pub revisions: Revisions,
+}
+
+/// What an outcome asks to be blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How strictly.
+    pub strength: Strength,
+    /// Why.
+    pub kind: FailureKind,
+    /// From when on.
+    pub t: LogTime,
+    /// For how long, before growth.
+    pub duration: Duration,
+    /// When the request was admitted: one that was on its way before the block began repeats nothing.
+    pub admitted: LogTime,
+    /// What the evidence was made with.
+    pub revisions: Revisions,
+}
+
+/// The blocks of one scope, one of each strength.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Blocks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    soft: Option<Block>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint: Option<Block>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hard: Option<Block>,
+    /// Rate limits without a hint since the last success: when the last step was made, and how many there were before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    repeated: Option<(LogTime, u32)>,
+}
+
+impl Blocks {
+    /// The block of this strength that holds as of `as_of`.
+    #[must_use]
+    pub fn active(&self, strength: Strength, as_of: LogTime) -> Option<&Block> {
+        self.slot(strength).as_ref().filter(|block| as_of < block.until)
+    }
+
+    /// Sets or lengthens a block. Returns it when that is worth announcing.
+    pub fn set(&mut self, id: impl FnOnce() -> Arc<str>, wanted: Wanted) -> Option<&Block> {
+        let duration = self.grown(wanted);
+        let until = wanted.t + duration;
+        let slot = match wanted.strength {
+            Strength::Soft => &mut self.soft,
+            Strength::Hint => &mut self.hint,
+            Strength::Hard => &mut self.hard,
+        };
+        if slot.as_ref().is_some_and(|held| held.until >= until) {
+            return None;
+        }
+        let held = slot.as_ref().filter(|held| held.until > wanted.t);
+        let step = (duration / 4).max(Duration::from_millis(250));
+        let announce = held.is_none_or(|held| until.since(held.announced) >= step);
+        let announced = held.filter(|_| !announce).map_or(until, |held| held.announced);
+        let Wanted { kind, t, revisions, .. } = wanted;
+        let block = slot.insert(Block { id: id(), kind, since: t, until, announced, revisions });
+        announce.then_some(block)
+    }
+
+    /// A success at `t`: rate limits without a hint from before it are over.
+    pub fn lift(&mut self, t: LogTime) {
+        if self.soft.as_ref().is_some_and(|held| held.kind == FailureKind::RateLimited && held.since <= t) {
+            self.soft = None;
+        }
+        if self.repeated.is_some_and(|(last, _)| last <= t) {
+            self.repeated = None;
+        }
+    }
+
+    /// Forgets what was made with older credentials or base URLs than these.
+    pub fn clear_older(&mut self, revisions: Revisions) {
+        for slot in [&mut self.soft, &mut self.hint, &mut self.hard] {
+            if slot.as_ref().is_some_and(|held| held.revisions.older_than(revisions)) {
+                *slot = None;
+            }
+        }
+        self.repeated = None;
+    }
+
+    /// Whether nothing is held any more as of `as_of`.
+    #[must_use]
+    pub fn is_idle(&self, as_of: LogTime) -> bool {
+        [Strength::Soft, Strength::Hint, Strength::Hard].into_iter().all(|s| self.active(s, as_of).is_none())
+    }
+
+    const fn slot(&self, strength: Strength) -> &Option<Block> {
+        match strength {
+            Strength::Soft => &self.soft,
+            Strength::Hint => &self.hint,
+            Strength::Hard => &self.hard,
+        }
+    }
+
+    /// How long the block lasts: a repeated rate limit without a hint doubles, up to a minute.
+    fn grown(&mut self, wanted: Wanted) -> Duration {
+        if wanted.strength != Strength::Soft || wanted.kind != FailureKind::RateLimited {
+            return wanted.duration;
+        }
+        let n = match self.repeated {
+            None => 0,
+            Some((last, n)) if wanted.admitted < last => n,
+            Some((_, n)) => n.saturating_add(1).min(16),
+        };
+        if self.repeated.is_none_or(|(_, before)| before != n) {
+            self.repeated = Some((wanted.t, n));
+        }
+        wanted.duration.saturating_mul(1 << n).min(GROWN_MAX.max(wanted.duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: i64) -> LogTime {
+        LogTime::from_micros(seconds * 1_000_000)
+    }
+
+    fn wanted(strength: Strength, kind: FailureKind, t: i64, seconds: u64) -> Wanted {
+        let duration = Duration::from_secs(seconds);
+        Wanted { strength, kind, t: at(t), duration, admitted: at(t), revisions: Revisions::default() }
+    }
+
+    fn set(blocks: &mut Blocks, wanted: Wanted) -> bool {
+        blocks.set(|| format!("x@{}", wanted.t).into(), wanted).is_some()
+    }
+
+    #[test]
+    fn a_repeated_rate_limit_doubles_until_a_success() {
+        let mut blocks = Blocks::default();
+        let mut check = |t: i64, success: bool, until: i64| {
+            if success {
+                blocks.lift(at(t));
+            } else {
+                set(&mut blocks, wanted(Strength::Soft, FailureKind::RateLimited, t, 5));
+            }
+            let held = blocks.active(Strength::Soft, at(t)).map_or(at(0), |held| held.until);
+            assert_eq!(held, at(until), "at {t}");
+        };
+        check(100, false, 105);
+        check(106, false, 116);
+        check(117, false, 137);
+        check(140, false, 180);
+        check(190, false, 250);
+        check(260, false, 320);
+        check(261, true, 0);
+        check(270, false, 275);
+    }
+
+    #[test]
+    fn requests_that_were_already_under_way_repeat_nothing() {
+        let mut blocks = Blocks::default();
+        for millis in 0..50 {
+            let t = LogTime::from_micros(100_000_000 + millis * 1_000);
+            let burst = Wanted { t, admitted: at(99), ..wanted(Strength::Soft, FailureKind::RateLimited, 0, 5) };
+            assert_eq!(set(&mut blocks, burst), millis == 0, "only the first is announced");
+        }
+        assert!(blocks.active(Strength::Soft, at(106)).is_none());
+    }
+
+    #[test]
+    fn hints_and_hard_blocks_neither_grow_nor_are_lifted() {
+        let mut blocks = Blocks::default();
+        set(&mut blocks, wanted(Strength::Hint, FailureKind::RateLimited, 1, 20));
+        set(&mut blocks, wanted(Strength::Hint, FailureKind::RateLimited, 2, 20));
+        set(&mut blocks, wanted(Strength::Hard, FailureKind::WindowExhausted, 2, 30));
+        blocks.lift(at(3));
+        assert_eq!(blocks.active(Strength::Hint, at(3)).unwrap().until, at(22));
+        assert_eq!(blocks.active(Strength::Hard, at(3)).unwrap().until, at(32));
+    }
+
+    proptest! {
+        #[test]
+        fn merging_commutes(
+            blocks in proptest::collection::vec((0u8..3, 0i64..100, 1u64..100), 1..20),
+            turn in 0usize..20,
+        ) {
+            let strength = |s: u8| match s { 0 => Strength::Soft, 1 => Strength::Hint, _ => Strength::Hard };
+            let fold = |order: &[(u8, i64, u64)]| {
+                let mut held = Blocks::default();
+                for (s, t, seconds) in order {
+                    set(&mut held, wanted(strength(*s), FailureKind::Overloaded, *t, *seconds));
+                }
+                [Strength::Soft, Strength::Hint, Strength::Hard]
+                    .map(|s| held.active(s, at(0)).map(|b| b.until))
+            };
+            let mut turned = blocks.clone();
+            turned.rotate_left(turn % blocks.len());
+            let mut reversed = blocks.clone();
+            reversed.reverse();
+            prop_assert_eq!(fold(&blocks), fold(&turned));
+            prop_assert_eq!(fold(&blocks), fold(&reversed));
+        }
+    }
+}

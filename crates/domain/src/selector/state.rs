@@ -1,0 +1,225 @@
+//! The state of one source with its models: the value that the selector's fold publishes, and that each replica's view
+//! is made of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use waybill_event::config::{BreakerPolicy, SelectorPolicy};
+use waybill_event::failure::Recovery;
+use waybill_event::{ConfigPosition, FailureKind, LogTime, Mark, Position, Scope, Source};
+
+use super::blocks::Blocks;
+use super::breaker::Breaker;
+use super::latencies::Latencies;
+use super::transition::Transition;
+use super::window::Window;
+
+/// Models of one source that are remembered; the one unheard of for longest goes first.
+pub const MODELS_MAX: usize = 256;
+
+/// Credential and base URL that evidence was made with. Both only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+pub struct Revisions {
+    /// Revision of the credential; 0 is none.
+    pub credential: u64,
+    /// Revision of the base URL.
+    pub base_url: u64,
+}
+
+impl Revisions {
+    /// Whether one of the two is older than in `other`.
+    #[must_use]
+    pub const fn older_than(self, other: Self) -> bool {
+        self.credential < other.credential || self.base_url < other.base_url
+    }
+
+    /// The newer of each.
+    #[must_use]
+    pub fn newest(self, other: Self) -> Self {
+        Self { credential: self.credential.max(other.credential), base_url: self.base_url.max(other.base_url) }
+    }
+}
+
+/// What is known of one scope: a whole source, or one model of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopeState {
+    /// Outcomes of the last while.
+    pub window: Window,
+    /// The breaker.
+    pub breaker: Breaker,
+    /// The last response times.
+    #[serde(default, skip_serializing_if = "Latencies::is_empty")]
+    pub latencies: Latencies,
+    /// The blocks.
+    #[serde(default)]
+    pub blocks: Blocks,
+    /// Time of the newest evidence.
+    pub heard: LogTime,
+}
+
+impl ScopeState {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new(policy: &BreakerPolicy) -> Self {
+        Self {
+            window: Window::new(policy.window_ms),
+            breaker: Breaker::default(),
+            latencies: Latencies::default(),
+            blocks: Blocks::default(),
+            heard: LogTime::default(),
+        }
+    }
+
+    /// Forgets what was made with older credentials or base URLs than these; counts of mixed origin go wholly.
+    fn clear_older(&mut self, revisions: Revisions) {
+        self.window.clear();
+        self.latencies = Latencies::default();
+        self.blocks.clear_older(revisions);
+        if self.breaker.opening().is_none_or(|opening| opening.revisions.older_than(revisions)) {
+            self.breaker = Breaker::default();
+        }
+    }
+}
+
+/// A verdict's disabling of a source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disabled {
+    /// `<scope>@<mark of the outcome that caused it>`.
+    pub id: Arc<str>,
+    /// Why.
+    pub kind: FailureKind,
+    /// Who brings it back.
+    pub recovery: Recovery,
+    /// Since when.
+    pub since: LogTime,
+    /// What the evidence was made with.
+    pub revisions: Revisions,
+}
+
+/// The state of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceState {
+    /// Form of this value.
+    pub v: u16,
+    /// The source.
+    pub source: Source,
+    /// Version of its entity, as adopted; 0 before it is.
+    pub rev: u64,
+    /// The configuration it was folded under.
+    pub config: ConfigPosition,
+    /// Credential and base URL, as adopted.
+    pub revisions: Revisions,
+    /// The numbers it was folded under.
+    pub policy: SelectorPolicy,
+    /// The greatest time of its evidence.
+    pub clock: LogTime,
+    /// Position up to which it is folded.
+    pub position: Position,
+    /// Low-water mark of each live producer at that position: its events up to there are folded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
+    /// Epoch of the leader that wrote it.
+    pub epoch: u64,
+    /// What is known of the source as a whole.
+    pub whole: ScopeState,
+    /// What is known of its models, by upstream name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, ScopeState>,
+    /// Disabled by a verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disabled: Option<Disabled>,
+    /// Transitions whose announcement wasn't in the log yet when this value was written: a new leader announces them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unannounced: Vec<Transition>,
+}
+
+impl SourceState {
+    /// Newest form of the value.
+    pub const VERSION: u16 = 1;
+
+    /// A source of which nothing is known yet.
+    #[must_use]
+    pub fn new(source: Source, revisions: Revisions, policy: SelectorPolicy, config: ConfigPosition) -> Self {
+        Self {
+            v: Self::VERSION,
+            source,
+            rev: 0,
+            config,
+            revisions,
+            policy,
+            clock: LogTime::default(),
+            position: Position::default(),
+            marks: Vec::new(),
+            epoch: 0,
+            whole: ScopeState::new(&policy.source_breaker),
+            models: BTreeMap::new(),
+            disabled: None,
+            unannounced: Vec::new(),
+        }
+    }
+
+    /// The scope of the whole source.
+    #[must_use]
+    pub const fn scope(&self) -> Scope {
+        Scope { source: self.source, model: None }
+    }
+
+    /// The scope of one of its models.
+    #[must_use]
+    pub fn model_scope(&self, upstream_model: &str) -> Scope {
+        Scope { source: self.source, model: Some(upstream_model.to_owned()) }
+    }
+
+    /// Takes over newer revisions: what was made with older ones is forgotten. Says whether they were newer. A source
+    /// that no configuration was adopted for yet has nothing to forget.
+    pub fn adopt_revisions(&mut self, revisions: Revisions) -> bool {
+        if !self.revisions.older_than(revisions) {
+            return false;
+        }
+        self.revisions = self.revisions.newest(revisions);
+        if self.rev == 0 {
+            return true;
+        }
+        self.whole.clear_older(self.revisions);
+        self.models.values_mut().for_each(|model| model.clear_older(revisions));
+        if self.disabled.as_ref().is_some_and(|disabled| disabled.revisions.older_than(revisions)) {
+            self.disabled = None;
+        }
+        true
+    }
+
+    /// Takes over other numbers. What is open or blocked stays so until its end.
+    pub fn adopt_policy(&mut self, policy: SelectorPolicy) -> bool {
+        if self.policy == policy {
+            return false;
+        }
+        self.policy = policy;
+        self.whole.window.set_length(policy.source_breaker.window_ms);
+        self.models.values_mut().for_each(|model| model.window.set_length(policy.model_breaker.window_ms));
+        true
+    }
+
+    /// The low-water mark that the value states for a producer's boot.
+    #[must_use]
+    pub fn low_water(&self, own: &Mark) -> u64 {
+        self.marks.iter().find(|m| m.boot == own.boot && m.producer == own.producer).map_or(0, |m| m.n)
+    }
+
+    /// The state of a model, made if there is none yet.
+    pub(super) fn model_mut(&mut self, upstream_model: &str) -> &mut ScopeState {
+        if !self.models.contains_key(upstream_model) {
+            self.make_room();
+        }
+        let policy = &self.policy.model_breaker;
+        self.models.entry(upstream_model.to_owned()).or_insert_with(|| ScopeState::new(policy))
+    }
+
+    fn make_room(&mut self) {
+        while self.models.len() >= MODELS_MAX {
+            let oldest = self.models.iter().min_by_key(|(name, model)| (model.heard, *name)).map(|(n, _)| n.clone());
+            let Some(oldest) = oldest else { return };
+            self.models.remove(&oldest);
+        }
+    }
+}
