@@ -97,4 +97,9 @@ impl Policy {
             total: left,
         }
     }
+
+    /// What is left of the request's time, if it is enough for an attempt.
+    pub(super) fn time_left(&self, now: Duration) -> Option<Duration> {
+        Some(self.deadline.saturating_sub(now)).filter(|left| *left >= self.min_attempt)
+    }
 }

@@ -1,0 +1,175 @@
+//! What follows: the same source at once, a sibling, the same source patiently, or the end.
+
+use std::time::Duration;
+
+use waybill_event::selection::{Chosen, Skip};
+
+use super::outcome::Tally;
+use super::{Conclusion, Machine, Order, Recheck, RetryUnknown, State, Step};
+use crate::candidate::{Candidate, Candidates};
+use crate::verdict::Verdict;
+use crate::verdict::rule::{After, Elsewhere, SameSource};
+
+/// What drawing brought.
+enum Drawn {
+    Order(Box<Order>),
+    Spent(Conclusion),
+    None,
+}
+
+impl Machine {
+    /// Decides what follows a failure: the same source at once, a sibling, the same source patiently, or the end.
+    pub(super) fn after(
+        &mut self,
+        now: Duration,
+        verdict: &Verdict,
+        candidates: &mut dyn Candidates,
+        recheck: Recheck<'_>,
+    ) -> Step {
+        if !self.may_repeat(verdict) {
+            return self.stop(Conclusion::Refused);
+        }
+        if let Some(not_before) = self.same_source(now, verdict, After::AtOnce) {
+            return self.again(now, not_before, recheck, candidates);
+        }
+        if verdict.retry_elsewhere == Elsewhere::Anyone {
+            match self.draw_for_dispatch(now, candidates, recheck) {
+                Drawn::Order(order) => return Step::Dispatch(order),
+                // Patience is for a list that has ended, not for budgets that are spent.
+                Drawn::None => {}
+                Drawn::Spent(conclusion) => return self.stop(conclusion),
+            }
+        }
+        if let Some(not_before) = self.same_source(now, verdict, After::Siblings) {
+            return self.again(now, not_before, recheck, candidates);
+        }
+        self.stop(match verdict.retry_elsewhere {
+            Elsewhere::Anyone => Conclusion::Exhausted,
+            Elsewhere::Never | Elsewhere::Capable => Conclusion::Refused,
+        })
+    }
+
+    fn may_repeat(&self, verdict: &Verdict) -> bool {
+        !verdict.outcome_unknown()
+            || match self.opening.policy.retry_unknown {
+                RetryUnknown::Always => true,
+                RetryUnknown::Never => false,
+                RetryUnknown::IdempotentOnly => self.opening.idempotent,
+            }
+    }
+
+    /// From when on the same source may be asked again, if it may.
+    fn same_source(&self, now: Duration, verdict: &Verdict, after: After) -> Option<Duration> {
+        let SameSource { times, delay_ms, after: when } = verdict.retry_same?;
+        if when != after || self.again >= times || self.opening.client_retry > 0 {
+            return None;
+        }
+        let policy = &self.opening.policy;
+        let delay = match verdict.wait {
+            Some(wait) if wait > policy.patience => return None,
+            // Never sooner than the hint; a little later, so that those who were told the same don't all come at once.
+            Some(wait) => wait + self.spread(wait.min(Duration::from_secs(1)) / 4),
+            None => Duration::from_millis(delay_ms) + self.spread(Duration::from_millis(delay_ms) / 4),
+        };
+        let not_before = now + delay;
+        (not_before + policy.min_attempt <= policy.deadline).then_some(not_before)
+    }
+
+    /// A part of `most`, by the request's dice and the number of attempts.
+    fn spread(&self, most: Duration) -> Duration {
+        let turned = self.opening.dice.rotate_left(self.attempts.wrapping_mul(13)) % 1_024;
+        most.mul_f64(f64::from(u32::try_from(turned).unwrap_or(0)) / 1_024.0)
+    }
+
+    pub(super) fn again(
+        &mut self,
+        now: Duration,
+        not_before: Duration,
+        recheck: Recheck<'_>,
+        candidates: &mut dyn Candidates,
+    ) -> Step {
+        if now < not_before {
+            self.state = State::Again { not_before };
+            return Step::Wait { until: not_before };
+        }
+        let Some(tally) = &mut self.current else { return self.draw(now, candidates, recheck) };
+        if let Err(why) = recheck(&tally.candidate) {
+            self.skips.push(Skip { source: tally.candidate.source.source, why });
+            return self.draw(now, candidates, recheck);
+        }
+        let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
+        tally.dispatched(now);
+        let candidate = tally.candidate.clone();
+        self.again += 1;
+        Step::Dispatch(Box::new(self.order(candidate, Chosen::SameSource, left)))
+    }
+
+    pub(super) fn draw(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Step {
+        match self.draw_for_dispatch(now, candidates, recheck) {
+            Drawn::Order(order) => Step::Dispatch(order),
+            Drawn::Spent(conclusion) => self.stop(conclusion),
+            Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
+            Drawn::None => self.stop(Conclusion::Exhausted),
+        }
+    }
+
+    /// The next candidate that may be asked, as an order.
+    fn draw_for_dispatch(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Drawn {
+        if let Some(spent) = self.spent() {
+            return Drawn::Spent(spent);
+        }
+        let Some(left) = self.opening.policy.time_left(now) else {
+            return Drawn::Spent(Conclusion::DeadlineExceeded);
+        };
+        while let Some(candidate) = candidates.next_candidate() {
+            // The plan has just looked at its first place; everything later may have changed since.
+            if (self.walk > 0 || !self.skips.is_empty())
+                && let Err(why) = recheck(&candidate)
+            {
+                self.skips.push(Skip { source: candidate.source.source, why });
+                continue;
+            }
+            self.leave();
+            let why = self.why(&candidate);
+            self.walk += 1;
+            self.after_timeout = self.after_timeout.map(|asked| asked + 1);
+            let mut tally = Tally::new(candidate.clone());
+            tally.dispatched(now);
+            self.current = Some(tally);
+            return Drawn::Order(Box::new(self.order(candidate, why, left)));
+        }
+        Drawn::None
+    }
+
+    /// Which budget of sources is spent, if one is.
+    fn spent(&self) -> Option<Conclusion> {
+        let policy = &self.opening.policy;
+        if self.walk >= policy.max_walk {
+            Some(Conclusion::WalkSpent)
+        } else if self.counted >= policy.max_attempts {
+            Some(Conclusion::AttemptsSpent)
+        } else if self.after_timeout.is_some_and(|asked| asked >= policy.max_after_timeout) {
+            Some(Conclusion::TimeoutsSpent)
+        } else {
+            None
+        }
+    }
+
+    fn why(&self, candidate: &Candidate) -> Chosen {
+        if candidate.probe_of.is_some() {
+            Chosen::Probe
+        } else if candidate.last_resort {
+            Chosen::LastResort
+        } else if self.walk == 0 {
+            Chosen::First
+        } else {
+            Chosen::FailOver
+        }
+    }
+
+    fn order(&mut self, candidate: Candidate, why: Chosen, left: Duration) -> Order {
+        self.state = State::Ordered;
+        let limits = self.opening.policy.limits(left, self.opening.streamed);
+        Order { candidate, attempt: self.attempts + 1, why, limits, skips: self.take_skips() }
+    }
+}
