@@ -1,0 +1,49 @@
+//! Developer commands: `cargo xtask COMMAND`, one file per command. Nothing here is part of the product.
+
+#![expect(clippy::print_stdout, reason = "what developers see is this program's output")]
+
+mod ci;
+mod layers;
+mod purity;
+mod sizes;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs everything that CI runs, and stops at the first failure.
+    Ci(ci::Args),
+    /// Checks the dependencies between crates against the table, and those on guarded outside crates.
+    Layers,
+    /// Checks that the pure crates build alone and read no clock, file, network or randomness.
+    Purity,
+    /// Checks that no source file is too long.
+    Sizes,
+}
+
+fn main() -> ExitCode {
+    let done = workspace::root().and_then(|root| match Cli::parse().command {
+        Command::Ci(args) => ci::run(&root, &args),
+        Command::Layers => layers::run(&root),
+        Command::Purity => purity::run(&root),
+        Command::Sizes => sizes::run(&root),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            println!("xtask: {fault:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
