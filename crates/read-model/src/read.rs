@@ -1,0 +1,19 @@
+//! What the admin API asks.
+
+pub mod catalog;
+pub mod history;
+pub mod projection;
+pub mod request;
+pub mod transition;
+
+pub use catalog::ConfigHistoryQuery;
+pub use history::History;
+pub use projection::ProjectionPosition;
+pub use request::RequestQuery;
+
+/// Most rows that one answer holds; a query that asks for more gets this many.
+pub const MAX_LIMIT: u32 = 1_000;
+
+fn limit(wanted: u32) -> i64 {
+    i64::from(wanted.clamp(1, MAX_LIMIT))
+}
