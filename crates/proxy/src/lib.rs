@@ -1,2 +1,22 @@
-//! The data plane: the phases of a request, from authentication to the last byte. Policy and verdicts are `domain`s;
-//! sockets to upstreams are `upstream`s.
+//! The data plane: the phases of a request, from authentication to the last byte. Policy and verdicts are `domain`'s;
+//! sockets to upstreams are `upstream`'s.
+
+pub mod follow;
+pub mod metrics;
+pub mod probes;
+pub mod replica;
+pub mod router;
+pub mod views;
+
+mod answer;
+mod attempt;
+mod chat;
+mod emit;
+mod inbound;
+mod models;
+mod record;
+mod relay;
+mod tables;
+
+pub use replica::{Limits, Parts, Replica};
+pub use router::router;

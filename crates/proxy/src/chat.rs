@@ -1,0 +1,269 @@
+//! `POST /v1/chat/completions`: the phases of a request, in order. What each phase decides is `domain`'s; this file only
+//! walks through them.
+
+pub(crate) mod admission;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use waybill_domain::attempt::{Conclusion, Order, Step};
+use waybill_domain::candidate::Candidate;
+use waybill_domain::observation::{Ending, ErrorFields, Observation};
+use waybill_domain::selector::plan::Plan;
+use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
+use waybill_event::FailureKind;
+use waybill_event::config::Channel;
+use waybill_event::selection::SkipReason;
+use waybill_event::traffic::FinalState;
+use waybill_wire::headers;
+use waybill_wire::splice::splice_model;
+
+use crate::answer::{Ids, Refusal, respond};
+use crate::attempt::{Ask, Attempted, attempt};
+use crate::probes::{Claim, Permit};
+use crate::record::{Heard, Record, Running};
+use crate::relay::{Relay, Settings};
+use crate::replica::Replica;
+
+use admission::{Admission, Wanted, admit};
+
+const ASKED_MODEL: HeaderName = HeaderName::from_static("x-waybill-model");
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-waybill-attempts");
+
+/// Serves one chat request.
+pub async fn chat(State(replica): State<Arc<Replica>>, request: Request) -> Response<Body> {
+    match admit(&replica, request).await {
+        Admission::Refused { ids, refusal } => {
+            replica.metrics.refused(refusal.code.as_str());
+            refusal.response(&ids)
+        }
+        Admission::Ended { ids, refusal } => refusal.response(&ids),
+        Admission::Admitted(admitted) => {
+            let admission::Admitted { record, plan, wanted, ids } = *admitted;
+            Walk { replica, record, plan, wanted }.run(ids).await
+        }
+    }
+}
+
+/// The walk of an admitted request over its candidates; its first attempt's start is written.
+struct Walk {
+    replica: Arc<Replica>,
+    record: Record,
+    plan: Plan,
+    wanted: Wanted,
+}
+
+impl Walk {
+    async fn run(mut self, ids: Ids) -> Response<Body> {
+        loop {
+            let (observation, heard) = match self.attempt().await {
+                Attempted::Answered(found) => {
+                    self.record.commit();
+                    self.record.reported(found.usage, found.model.as_deref());
+                    self.record.succeeded(found.heard);
+                    let headers = self.headers(&found.headers);
+                    return respond(found.status, headers, &ids, Body::from(found.body));
+                }
+                Attempted::Opened(opened) => {
+                    self.record.commit();
+                    let mut headers = self.headers(&opened.headers);
+                    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+                    let status = opened.status;
+                    let settings = self.settings();
+                    let body = Relay::new(*opened, self.record, settings).into_body();
+                    return respond(status, headers, &ids, body);
+                }
+                Attempted::Failed(failed) => *failed,
+            };
+            if let Some(conclusion) = self.after(observation, heard).await {
+                return self.conclude(conclusion).response(&ids);
+            }
+        }
+    }
+
+    async fn attempt(&self) -> Attempted {
+        let Some(running) = self.record.running() else {
+            return local("unknown", Heard::default());
+        };
+        let channel = &running.channel;
+        let Some(target) = self.replica.target(channel) else {
+            return local(&channel.provider, Heard::default());
+        };
+        let wanted = &self.wanted;
+        attempt(Ask {
+            dispatcher: &self.replica.dispatcher,
+            target: &target,
+            provider: &channel.provider,
+            headers: &wanted.headers,
+            body: splice_model(&wanted.body, wanted.model_span.clone(), &running.order.candidate.upstream_model),
+            stream: wanted.stream,
+            limits: running.order.limits,
+            max_answer_bytes: self.replica.limits.max_answer_bytes,
+            max_frame_bytes: self.replica.limits.max_frame_bytes,
+            now_ms: self.now_ms(),
+        })
+        .await
+    }
+
+    /// Decides what follows a failed attempt and begins it; a conclusion if nothing does.
+    async fn after(&mut self, observation: Observation, heard: Heard) -> Option<Conclusion> {
+        let verdict = self.record.failed(&observation);
+        tracing::debug!(
+            request_id = %self.record.id(), kind = %verdict.kind, rule = %verdict.rule, "attempt failed"
+        );
+        let step = self.next();
+        // What follows at once is written together with the end of what failed.
+        let (step, next) = match step {
+            Step::Dispatch(order) => match self.ready(*order).await {
+                Ok(running) => (Step::Dispatch(Box::new(running.order.clone())), Some(running)),
+                Err(step) => (step, None),
+            },
+            other => (other, None),
+        };
+        let begun = next.is_some();
+        self.record.after_failure(&verdict, &observation, heard, &step, next);
+        if begun { None } else { self.proceed(step).await }
+    }
+
+    /// Waits where the loop says so, until an attempt has begun or the loop is over.
+    async fn proceed(&mut self, mut step: Step) -> Option<Conclusion> {
+        loop {
+            step = match step {
+                Step::Stop(conclusion) => return Some(conclusion),
+                Step::Wait { until } => {
+                    tokio::time::sleep(until.saturating_sub(self.record.now())).await;
+                    self.next()
+                }
+                Step::Dispatch(order) => match self.ready(*order).await {
+                    Ok(running) => {
+                        self.record.start(running);
+                        return None;
+                    }
+                    Err(step) => step,
+                },
+            };
+        }
+    }
+
+    fn next(&mut self) -> Step {
+        let now = self.record.now();
+        let (replica, wanted) = (&self.replica, &self.wanted);
+        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, candidate).map(|_| ());
+        self.record.machine().next(now, &mut self.plan, &mut recheck)
+    }
+
+    /// Makes an order ready for its dispatch: its channel as it is now, and the permit if it is a probe. An order that
+    /// can't be carried out is passed over.
+    async fn ready(&mut self, mut order: Order) -> Result<Running, Step> {
+        loop {
+            match prepare(&self.replica, &self.wanted, &order).await {
+                Ok((channel, permit)) => return Ok(self.record.prepare(order, channel, permit)),
+                Err(why) => {
+                    self.record.machine().passed_over(why);
+                    match self.next() {
+                        Step::Dispatch(next) => order = *next,
+                        other => return Err(other),
+                    }
+                }
+            }
+        }
+    }
+
+    fn headers(&self, upstream: &HeaderMap) -> HeaderMap {
+        let mut headers = headers::inbound(upstream);
+        if let Ok(model) = HeaderValue::try_from(self.wanted.client_model.as_str()) {
+            headers.insert(ASKED_MODEL, model);
+        }
+        headers.insert(ATTEMPTS, HeaderValue::from(self.record.attempts().max(1)));
+        headers
+    }
+
+    fn settings(&self) -> Settings {
+        let running = self.record.running();
+        let limits = running.map(|r| r.order.limits);
+        Settings {
+            provider: running.map_or_else(String::new, |r| r.channel.provider.clone()),
+            idle: limits.and_then(|l| l.idle).unwrap_or(Duration::from_secs(60)),
+            total: self.wanted.deadline,
+            include_usage: self.wanted.include_usage,
+            now_ms: self.now_ms(),
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        (self.replica.clock)().map_or(0, waybill_event::LogTime::as_millis)
+    }
+
+    /// The answer of a request that wasn't served; the request is closed with it.
+    fn conclude(mut self, conclusion: Conclusion) -> Refusal {
+        let refusal = match conclusion {
+            Conclusion::DeadlineExceeded => Refusal::of(PublicCode::DeadlineExceeded),
+            Conclusion::Cancelled => Refusal::of(PublicCode::ClientClosedRequest),
+            Conclusion::NoCandidate
+            | Conclusion::Served
+            | Conclusion::Exhausted
+            | Conclusion::Refused
+            | Conclusion::AttemptsSpent
+            | Conclusion::WalkSpent
+            | Conclusion::TimeoutsSpent
+            | Conclusion::Broken => self.told(answer(self.record.failures())),
+        };
+        let policy = self.record.failures().iter().any(|f| f.kind == FailureKind::PolicyRefusal);
+        let state = if policy { FinalState::Refused } else { FinalState::Failed };
+        self.record.refused(state, refusal.status, refusal.code.as_str());
+        refusal
+    }
+
+    /// Puts the most informative failure into words: a caller's fault keeps the upstream's own, masked.
+    fn told(&self, told: Told) -> Refusal {
+        let mut refusal = Refusal {
+            status: told.status,
+            retry_after: told.retry_after,
+            no_retry: told.no_retry,
+            ..Refusal::of(told.code)
+        };
+        let evidence = told.from_attempt.and_then(|attempt| self.record.evidence_of(attempt));
+        let callers_own = (400..500).contains(&told.status) && told.status != 429;
+        if let Some(evidence) = evidence.filter(|_| callers_own) {
+            if let Some(message) = &evidence.message {
+                refusal.message.clone_from(message);
+            }
+            refusal.upstream_code.clone_from(&evidence.code);
+            refusal.param.clone_from(&evidence.param);
+        }
+        refusal
+    }
+}
+
+/// What an order needs to be carried out: its channel as it is now, and the permit if it is a probe.
+async fn prepare(
+    replica: &Replica,
+    wanted: &Wanted,
+    order: &Order,
+) -> Result<(Arc<Channel>, Option<Permit>), SkipReason> {
+    let channel = wanted.channel(replica, &order.candidate)?;
+    if replica.target(&channel).is_none() {
+        return Err(SkipReason::NoCredential);
+    }
+    let Some(opening) = order.candidate.probe_of.as_deref() else { return Ok((channel, None)) };
+    match replica.probes.claim(order.candidate.source.source, opening).await {
+        Claim::Granted(permit) => Ok((channel, Some(permit))),
+        Claim::Taken => Err(SkipReason::Probing),
+    }
+}
+
+/// A failure of the gateway's own.
+fn local(provider: &str, heard: Heard) -> Attempted {
+    let observation = Observation {
+        provider: provider.to_owned(),
+        ending: Ending::Local,
+        error: ErrorFields::default(),
+        wait: None,
+        committed: false,
+    };
+    Attempted::Failed(Box::new((observation, heard)))
+}

@@ -1,0 +1,411 @@
+//! The record of one request: it drives the attempt loop, writes every event of the request in its order, and closes the
+//! request exactly once on every path, that of a client who goes away included.
+
+mod drafts;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::smallvec;
+use waybill_domain::attempt::{Conclusion, Machine, Order, Step};
+use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::verdict::{FailureRecord, Verdict, classify};
+use waybill_event::config::Channel;
+use waybill_event::money::{TokenCount, Usage, UsageReport};
+use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished, SelectionTable};
+use waybill_event::{FailureKind, RequestId, SourceRef};
+use waybill_journal::outbox::Reservation;
+use waybill_wire::mask::mask;
+
+use crate::emit::{Drafts, EmitError};
+use crate::metrics::Ended;
+use crate::probes::Permit;
+use crate::replica::Replica;
+use crate::views::InFlight;
+
+pub use drafts::Story;
+
+/// An attempt under way.
+pub struct Running {
+    /// The order.
+    pub order: Order,
+    /// The channel it goes to.
+    pub channel: Arc<Channel>,
+    credential_revision: u64,
+    started: Duration,
+    first_content: Option<Duration>,
+    permit: Option<Permit>,
+    _in_flight: InFlight,
+}
+
+/// What an attempt left behind besides its verdict.
+#[derive(Debug, Default, Clone)]
+pub struct Heard {
+    /// The upstream's HTTP status.
+    pub status: Option<u16>,
+    /// The upstream's own id of the call.
+    pub upstream_request_id: Option<String>,
+}
+
+/// One request's record.
+pub struct Record {
+    replica: Arc<Replica>,
+    reservation: Reservation,
+    story: Story,
+    admitted: Instant,
+    machine: Machine,
+    running: Option<Running>,
+    /// Masked evidence of failed attempts, by their number.
+    evidence: Vec<(u32, Evidence)>,
+    served: Option<SourceRef>,
+    served_model: Option<String>,
+    usage: Option<Usage>,
+    first_content: Option<Duration>,
+    /// Nothing more is to be written: before the admission, and after the end.
+    closed: bool,
+}
+
+impl Record {
+    /// A record of a request that is about to be admitted. Nothing is written yet.
+    #[must_use]
+    pub fn new(replica: Arc<Replica>, reservation: Reservation, story: Story, machine: Machine) -> Self {
+        Self {
+            replica,
+            reservation,
+            story,
+            admitted: Instant::now(),
+            machine,
+            running: None,
+            evidence: Vec::new(),
+            served: None,
+            served_model: None,
+            usage: None,
+            first_content: None,
+            closed: true,
+        }
+    }
+
+    /// The request's id.
+    #[must_use]
+    pub const fn id(&self) -> RequestId {
+        self.story.id
+    }
+
+    /// Time since admission.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.admitted.elapsed()
+    }
+
+
+    /// The attempt loop.
+    pub const fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    /// The attempt under way.
+    #[must_use]
+    pub const fn running(&self) -> Option<&Running> {
+        self.running.as_ref()
+    }
+
+    /// The failed attempts so far.
+    #[must_use]
+    pub fn failures(&self) -> &[FailureRecord] {
+        self.machine.failures()
+    }
+
+    /// Number of attempts that have ended.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.machine.attempts()
+    }
+
+    /// Masked evidence of a failed attempt.
+    #[must_use]
+    pub fn evidence_of(&self, attempt: u32) -> Option<&Evidence> {
+        self.evidence.iter().find(|(number, _)| *number == attempt).map(|(_, evidence)| evidence)
+    }
+
+    /// Admits the request: the table's first use, the admission and the first dispatch in one write. A request that
+    /// can't be written is not admitted.
+    ///
+    /// # Errors
+    /// [`EmitError`]; nothing was written.
+    pub fn admit(
+        &mut self,
+        table: Option<SelectionTable>,
+        admitted: RequestAdmitted,
+        first: Option<Running>,
+    ) -> Result<(), EmitError> {
+        let mut drafts = Drafts::new();
+        if let Some(table) = table {
+            drafts.push(self.story.table(table));
+        }
+        drafts.push(self.story.admitted(admitted));
+        if let Some(running) = first {
+            drafts.extend(self.begin(running));
+        }
+        let written = self.replica.emitter.append(drafts, Some(&self.reservation));
+        // Only what is known to the log has to be closed there.
+        self.closed = written.is_err();
+        written
+    }
+
+    /// An attempt for this order, its start not yet written.
+    #[must_use]
+    pub fn prepare(&self, order: Order, channel: Arc<Channel>, permit: Option<Permit>) -> Running {
+        let credential_revision = channel.credential.as_ref().map_or(0, |credential| credential.revision);
+        let in_flight = self.replica.views.enter(order.candidate.source.source);
+        Running {
+            order,
+            channel,
+            credential_revision,
+            started: self.now(),
+            first_content: None,
+            permit,
+            _in_flight: in_flight,
+        }
+    }
+
+    /// The next dispatch; its start is written before it is done.
+    pub fn start(&mut self, running: Running) {
+        let drafts = self.begin(running);
+        self.write(drafts);
+    }
+
+    fn begin(&mut self, running: Running) -> Drafts {
+        let mut drafts = Drafts::new();
+        if let (Some(opening), Some(_)) = (&running.order.candidate.probe_of, &running.permit) {
+            drafts.push(self.story.half_opened(&running, opening));
+        }
+        drafts.push(self.story.attempt_started(&running, running.credential_revision));
+        self.running = Some(running);
+        drafts
+    }
+
+    /// The running attempt failed. What follows isn't known yet: it is written by [`Record::after_failure`].
+    pub fn failed(&mut self, observation: &Observation) -> Verdict {
+        let verdict = classify(&self.replica.rules, observation);
+        self.replica.metrics.failed(verdict.kind);
+        if observation.committed {
+            let now = self.now();
+            self.machine.committed(now);
+        }
+        self.machine.failed(&verdict);
+        verdict
+    }
+
+    /// Writes the end of the failed attempt, the outcome of its source if that was left, and the next start if one
+    /// follows at once; `failed` tells what was heard of it.
+    pub fn after_failure(
+        &mut self,
+        verdict: &Verdict,
+        observation: &Observation,
+        heard: Heard,
+        step: &Step,
+        next: Option<Running>,
+    ) {
+        let mut drafts = self.attempt_failed(verdict, observation, heard, step);
+        if let Some(next) = next {
+            drafts.extend(self.begin(next));
+        }
+        self.write(drafts);
+    }
+
+    fn attempt_failed(&mut self, verdict: &Verdict, observation: &Observation, heard: Heard, step: &Step) -> Drafts {
+        let mut drafts = Drafts::new();
+        let Some(running) = self.running.take() else { return drafts };
+        let evidence = evidence(observation);
+        if let Some(evidence) = evidence.clone() {
+            self.evidence.push((running.order.attempt, evidence));
+        }
+        if let Some(decided) = probe_decided(&running, verdict) {
+            drafts.extend(self.story.probe_finished(&running, decided, verdict.kind));
+        }
+        let finished = AttemptFinished {
+            kind: verdict.kind,
+            rule: verdict.rule.to_string(),
+            status: heard.status,
+            sent: drafts::sent(observation),
+            maybe_billed: verdict.maybe_billed,
+            next: Some(step.follows()),
+            evidence,
+            upstream_request_id: heard.upstream_request_id,
+            ..self.story.attempt_finished(&running, self.now())
+        };
+        drafts.push(self.story.of_source(&running, finished));
+        self.outcomes(&running, &mut drafts);
+        self.release(running);
+        drafts
+    }
+
+    fn outcomes(&mut self, running: &Running, drafts: &mut Drafts) {
+        while let Some(outcome) = self.machine.take_outcome() {
+            let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
+            drafts.push(self.story.outcome(&outcome, running, usage));
+        }
+    }
+
+    /// The first content is there: it goes to the client, and nothing is tried again.
+    pub fn commit(&mut self) {
+        let now = self.now();
+        self.machine.committed(now);
+        self.first_content.get_or_insert(now);
+        let Some(running) = &mut self.running else { return };
+        running.first_content.get_or_insert(now.saturating_sub(running.started));
+        let permit = running.permit.take();
+        let Some(running) = &self.running else { return };
+        if let Some(permit) = permit {
+            let drafts = self.story.probe_finished(running, true, FailureKind::Success);
+            self.write(drafts);
+            self.replica.probes.release(permit);
+        }
+    }
+
+    /// What the answer reported.
+    pub fn reported(&mut self, usage: Option<waybill_wire::usage::Usage>, model: Option<&str>) {
+        let count = |n: Option<u64>| n.map(TokenCount);
+        self.usage = usage.map(|u| Usage {
+            prompt_tokens: count(u.prompt),
+            completion_tokens: count(u.completion),
+            cached_tokens: count(u.cached),
+            reasoning_tokens: count(u.reasoning),
+        });
+        self.served_model = model.map(|m| m.chars().take(256).collect());
+    }
+
+    /// The answer is complete: the attempt, the outcome and the request end, before the last byte goes out.
+    pub fn succeeded(&mut self, heard: Heard) {
+        let now = self.now();
+        self.machine.succeeded(now);
+        let mut drafts = Drafts::new();
+        if let Some(running) = self.running.take() {
+            self.served = Some(running.order.candidate.source);
+            let finished = AttemptFinished {
+                kind: FailureKind::Success,
+                status: heard.status,
+                upstream_request_id: heard.upstream_request_id,
+                ..self.story.attempt_finished(&running, now)
+            };
+            drafts.push(self.story.of_source(&running, finished));
+            self.outcomes(&running, &mut drafts);
+            self.release(running);
+        }
+        self.close(drafts, FinalState::Succeeded, 200, None);
+    }
+
+    /// The stream broke after its first content.
+    pub fn broke_off(&mut self, observation: &Observation, heard: Heard, error: &str) {
+        self.served = self.running.as_ref().map(|r| r.order.candidate.source);
+        let verdict = self.failed(observation);
+        let drafts = self.attempt_failed(&verdict, observation, heard, &Step::Stop(Conclusion::Broken));
+        self.close(drafts, FinalState::Partial, 200, Some(error.to_owned()));
+    }
+
+    /// The client gets an error.
+    pub fn refused(&mut self, state: FinalState, status: u16, error: &str) {
+        self.close(Drafts::new(), state, status, Some(error.to_owned()));
+    }
+
+    fn close(&mut self, mut drafts: Drafts, state: FinalState, status: u16, error: Option<String>) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        let took = self.now();
+        let finished = RequestFinished {
+            state,
+            status,
+            error,
+            served_model: self.served_model.take(),
+            attempts: self.machine.attempts(),
+            fallback: self.machine.fallback(),
+            degraded: false,
+            skips: self.machine.take_skips().into_vec(),
+            usage: self.usage.map_or(UsageReport::Absent, UsageReport::Reported),
+            first_content_ms: self.first_content.map(drafts::millis),
+            took_ms: drafts::millis(took),
+            maybe_billed: self.machine.maybe_billed(),
+        };
+        let (attempts, fallback) = (finished.attempts, finished.fallback);
+        drafts.push(self.story.finished(finished, self.served));
+        self.write(drafts);
+        let stream = self.story.stream;
+        self.replica.metrics.ended(Ended { state, stream, attempts, fallback, took });
+    }
+
+    /// Writes events of a request that was admitted: its room is reserved, so a failure is the disk's.
+    fn write(&self, drafts: Drafts) {
+        if drafts.is_empty() {
+            return;
+        }
+        if let Err(error) = self.replica.emitter.append(drafts, Some(&self.reservation)) {
+            tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
+        }
+    }
+
+    fn release(&self, running: Running) {
+        if let Some(permit) = running.permit {
+            self.replica.probes.release(permit);
+        }
+    }
+
+    /// The client is gone, or the handler died: whatever was under way ends here.
+    fn abandoned(&mut self) {
+        let (state, kind, status, rule) = if std::thread::panicking() {
+            (FinalState::Unknown, FailureKind::LocalFailure, 500, "local/panic@v1")
+        } else {
+            (FinalState::Cancelled, FailureKind::ClientCancelled, 499, "local/client_gone@v1")
+        };
+        self.machine.cancelled();
+        let mut drafts = smallvec![];
+        if let Some(running) = self.running.take() {
+            let finished = AttemptFinished {
+                kind,
+                rule: rule.to_owned(),
+                maybe_billed: true,
+                ..self.story.attempt_finished(&running, self.now())
+            };
+            drafts.push(self.story.of_source(&running, finished));
+            self.outcomes(&running, &mut drafts);
+            self.release(running);
+        }
+        self.close(drafts, state, status, None);
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.closed {
+            self.abandoned();
+        }
+    }
+}
+
+/// What of an error is kept: bounded and masked.
+fn evidence(observation: &Observation) -> Option<Evidence> {
+    let error = &observation.error;
+    let word = |word: &Option<String>| word.as_deref().map(mask);
+    let message = match (&error.message, &observation.ending) {
+        (Some(message), _) => Some(mask(message)),
+        (None, Ending::Transport(fault)) => Some(fault.to_string().chars().take(300).collect()),
+        (None, Ending::TimedOut { limit, .. }) => Some(format!("time limit passed: {limit:?}")),
+        (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
+        (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
+    };
+    let evidence = Evidence { code: word(&error.code), kind: word(&error.kind), param: word(&error.param), message };
+    (evidence != Evidence::default()).then_some(evidence)
+}
+
+/// What a failed probe decides about its scope; nothing where the failure says nothing about health.
+fn probe_decided(running: &Running, verdict: &Verdict) -> Option<bool> {
+    use waybill_event::failure::Health;
+    running.permit.as_ref()?;
+    let opening = running.order.candidate.probe_of.as_deref()?;
+    let health = if drafts::is_of_model(opening) { verdict.model_health } else { verdict.source_health };
+    match health {
+        Health::Ok => Some(true),
+        Health::Fail => Some(false),
+        Health::Busy | Health::None => None,
+    }
+}

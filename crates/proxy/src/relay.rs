@@ -1,0 +1,219 @@
+//! The rest of a stream after its first content: each event is forwarded when it is complete, the end is recorded before
+//! the last bytes go out, and a cut never looks like an end.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use waybill_domain::observation::{Limit, Observation, Shape};
+use waybill_domain::verdict::PublicCode;
+use waybill_event::failure::Sent;
+use waybill_upstream::observe;
+use waybill_wire::chat::{Seen, StreamEnd};
+use waybill_wire::error::render_stream_error;
+
+use crate::answer::Refusal;
+use crate::attempt::{Opened, timed_out, wrong};
+use crate::record::Record;
+
+/// What closes a chat stream.
+const DONE: &[u8] = b"data: [DONE]\n\n";
+/// Time an upstream gets for what may still follow its terminal signal: usage and the closing sentinel.
+const AFTER_END: Duration = Duration::from_secs(3);
+/// Time it gets to end the body after the sentinel, so that its connection can be used again.
+const AFTER_DONE: Duration = Duration::from_millis(250);
+
+/// A committed stream on its way to the client.
+pub struct Relay {
+    opened: Opened,
+    record: Record,
+    provider: String,
+    idle: Duration,
+    total: Duration,
+    include_usage: bool,
+    now_ms: i64,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Flowing,
+    Draining,
+    Over,
+}
+
+/// What the relay needs besides the stream.
+pub struct Settings {
+    /// The provider's kind.
+    pub provider: String,
+    /// Between two chunks.
+    pub idle: Duration,
+    /// From admission to the end of the whole request.
+    pub total: Duration,
+    /// Whether the client asked for the usage chunk.
+    pub include_usage: bool,
+    /// UTC at the attempt's start, in milliseconds.
+    pub now_ms: i64,
+}
+
+impl Relay {
+    /// A relay of a stream whose first content is held.
+    #[must_use]
+    pub fn new(opened: Opened, record: Record, settings: Settings) -> Self {
+        let Settings { provider, idle, total, include_usage, now_ms } = settings;
+        Self { opened, record, provider, idle, total, include_usage, now_ms, phase: Phase::Held }
+    }
+
+    /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
+    #[must_use]
+    pub fn into_body(self) -> Body {
+        let frames = futures_util::stream::unfold(Box::new(self), |mut relay| async move {
+            let bytes = relay.next().await?;
+            Some((Ok::<Bytes, Infallible>(bytes), relay))
+        });
+        Body::from_stream(frames)
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        match self.phase {
+            Phase::Held => {
+                self.phase = Phase::Flowing;
+                let held = std::mem::take(&mut self.opened.held);
+                // A silent answer may be over already; what follows is seen with the next read.
+                Some(held)
+            }
+            Phase::Flowing => self.flow().await,
+            Phase::Draining => {
+                // The client has everything; only the connection's end is still read.
+                let rest = async { while let Ok(Some(_)) = self.opened.reply.chunk().await {} };
+                let _not_reused = tokio::time::timeout(AFTER_DONE, rest).await;
+                self.phase = Phase::Over;
+                None
+            }
+            Phase::Over => None,
+        }
+    }
+
+    async fn flow(&mut self) -> Option<Bytes> {
+        loop {
+            let ready = self.frames();
+            if !ready.is_empty() {
+                return Some(ready);
+            }
+            match self.phase {
+                Phase::Flowing => {}
+                Phase::Held | Phase::Draining | Phase::Over => return None,
+            }
+            let left = self.total.saturating_sub(self.record.now());
+            let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
+            match tokio::time::timeout(own.min(left), self.opened.reply.chunk()).await {
+                Ok(Ok(Some(chunk))) => self.opened.splitter.push(&chunk),
+                Ok(Ok(None)) => return Some(self.ended()),
+                Ok(Err(fault)) => {
+                    let observed = observe::transport(&self.provider, fault, true);
+                    return Some(self.cut_short(observed));
+                }
+                Err(_) => {
+                    let limit = if left < own { Limit::Deadline } else { Limit::Idle };
+                    return Some(self.cut_short(timed_out(&self.provider, limit, Sent::Response, true)));
+                }
+            }
+        }
+    }
+
+    /// All complete events received so far, as one piece.
+    fn frames(&mut self) -> Bytes {
+        let mut first: Option<Bytes> = None;
+        let mut more = BytesMut::new();
+        let mut push = |bytes: Bytes| match (&first, more.is_empty()) {
+            (None, true) => first = Some(bytes),
+            (Some(before), true) => {
+                more.extend_from_slice(before);
+                more.extend_from_slice(&bytes);
+            }
+            (_, false) => more.extend_from_slice(&bytes),
+        };
+        loop {
+            let frame = match self.opened.splitter.next_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(_) => {
+                    push(self.broken(wrong(&self.provider, self.opened.status, Shape::BrokenEvent, true)));
+                    break;
+                }
+            };
+            match self.opened.watch.take(&frame) {
+                Seen::Content | Seen::Silent => push(frame.raw),
+                Seen::UsageOnly if self.include_usage => push(frame.raw),
+                Seen::UsageOnly => {}
+                Seen::Done => {
+                    self.complete();
+                    push(frame.raw);
+                    self.phase = Phase::Draining;
+                    break;
+                }
+                Seen::Error | Seen::Malformed => {
+                    let (status, headers) = (self.opened.status, &self.opened.headers);
+                    let observed = observe::stream(&self.provider, status, headers, &self.opened.watch, self.now_ms);
+                    push(self.broken(Observation { committed: true, ..observed }));
+                    break;
+                }
+            }
+        }
+        if more.is_empty() { first.unwrap_or_default() } else { more.freeze() }
+    }
+
+    /// The body ended without the sentinel: a stream that is complete is closed properly, any other is cut.
+    fn ended(&mut self) -> Bytes {
+        let mut tail = BytesMut::new();
+        if let Some(last) = self.opened.splitter.finish() {
+            match self.opened.watch.take(&last) {
+                Seen::Content | Seen::Silent => tail.extend_from_slice(&last.terminated()),
+                Seen::UsageOnly if self.include_usage => tail.extend_from_slice(&last.terminated()),
+                // A partial event is dropped, before anything of ours is appended.
+                Seen::UsageOnly | Seen::Done | Seen::Error | Seen::Malformed => {}
+            }
+        }
+        match self.opened.watch.end() {
+            StreamEnd::Complete | StreamEnd::Empty => {
+                self.complete();
+                self.phase = Phase::Over;
+                tail.extend_from_slice(DONE);
+            }
+            StreamEnd::Cut | StreamEnd::Failed => {
+                let (status, headers) = (self.opened.status, &self.opened.headers);
+                let observed = observe::stream(&self.provider, status, headers, &self.opened.watch, self.now_ms);
+                tail.extend_from_slice(&self.broken(Observation { committed: true, ..observed }));
+            }
+        }
+        tail.freeze()
+    }
+
+    /// The connection failed or fell silent: after the terminal signal that costs nothing.
+    fn cut_short(&mut self, observed: Observation) -> Bytes {
+        if self.opened.watch.ended() { self.ended() } else { self.broken(observed) }
+    }
+
+    fn complete(&mut self) {
+        let watch = &self.opened.watch;
+        self.record.reported(watch.usage(), watch.model());
+        self.record.succeeded(self.opened.heard.clone());
+    }
+
+    fn broken(&mut self, observed: Observation) -> Bytes {
+        let watch = &self.opened.watch;
+        self.record.reported(watch.usage(), watch.model());
+        let code = match &observed.ending {
+            waybill_domain::observation::Ending::TimedOut { limit: Limit::Deadline, .. } => {
+                PublicCode::DeadlineExceeded
+            }
+            _ => PublicCode::StreamInterrupted,
+        };
+        self.record.broke_off(&observed, self.opened.heard.clone(), code.as_str());
+        self.phase = Phase::Over;
+        let message = format!("{} (request {})", code.message(), self.record.id());
+        render_stream_error(&Refusal::saying(code, message).public())
+    }
+}

@@ -1,0 +1,210 @@
+//! What all requests of a replica share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+use waybill_domain::catalog::Snapshot;
+use waybill_domain::verdict::RuleSet;
+use waybill_event::config::{Channel, Key, StoredHash};
+use waybill_event::{LogTime, Source};
+use waybill_journal::outbox::Outbox;
+use waybill_secret::{Peppers, Vault};
+use waybill_upstream::{Dispatcher, Target};
+use waybill_wire::endpoint::BaseUrl;
+
+use crate::emit::Emitter;
+use crate::metrics::Metrics;
+use crate::probes::Probes;
+use crate::tables::Tables;
+use crate::views::Views;
+
+/// Tells the time of the log; `None` until the replica's clock has met the store's.
+pub type Clock = Arc<dyn Fn() -> Option<LogTime> + Send + Sync>;
+
+/// Limits of a replica.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Largest body of a request, in bytes.
+    pub max_body_bytes: u64,
+    /// Largest answer that is read whole, in bytes.
+    pub max_answer_bytes: usize,
+    /// Largest event of a stream, in bytes.
+    pub max_frame_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_body_bytes: 32 << 20, max_answer_bytes: 32 << 20, max_frame_bytes: 4 << 20 }
+    }
+}
+
+/// What a replica is built from.
+pub struct Parts {
+    /// The outbox.
+    pub outbox: Outbox,
+    /// The clock.
+    pub clock: Clock,
+    /// Opened credentials.
+    pub vault: Arc<Vault>,
+    /// Peppers of client keys.
+    pub peppers: Arc<Peppers>,
+    /// Sends attempts.
+    pub dispatcher: Dispatcher,
+    /// Classifies what comes back.
+    pub rules: Arc<RuleSet>,
+    /// Claims probes.
+    pub probes: Probes,
+    /// Limits.
+    pub limits: Limits,
+}
+
+/// One replica.
+pub struct Replica {
+    pub(crate) snapshot: ArcSwap<Snapshot>,
+    pub(crate) views: Arc<Views>,
+    pub(crate) tables: Tables,
+    pub(crate) emitter: Emitter,
+    pub(crate) clock: Clock,
+    pub(crate) vault: Arc<Vault>,
+    peppers: Arc<Peppers>,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) rules: Arc<RuleSet>,
+    pub(crate) metrics: Metrics,
+    pub(crate) probes: Probes,
+    pub(crate) limits: Limits,
+    pub(crate) known: Known,
+    targets: RwLock<HashMap<Source, (u64, Arc<Target>)>>,
+    draining: AtomicBool,
+}
+
+/// What the replica has learnt since its start; until all of it is known, it serves nobody.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The catalogue was read to what was its end at the start.
+    pub catalog: AtomicBool,
+    /// So were the sealed credentials.
+    pub credentials: AtomicBool,
+    /// So was the selector's state.
+    pub selector: AtomicBool,
+}
+
+impl Known {
+    /// Whether a part is known.
+    #[must_use]
+    pub fn has(part: &AtomicBool) -> bool {
+        part.load(Ordering::Acquire)
+    }
+
+    /// A part is known from now on.
+    pub fn set(part: &AtomicBool) {
+        part.store(true, Ordering::Release);
+    }
+}
+
+impl Replica {
+    /// A replica that knows nothing yet; the followers of [`crate::follow`] fill it.
+    #[must_use]
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let views = Arc::new(Views::new(parts.outbox.producer().clone(), parts.outbox.boot()));
+        Arc::new(Self {
+            snapshot: ArcSwap::default(),
+            views: views.clone(),
+            tables: Tables::default(),
+            emitter: Emitter::new(parts.outbox, views),
+            clock: parts.clock,
+            vault: parts.vault,
+            peppers: parts.peppers,
+            dispatcher: parts.dispatcher,
+            rules: parts.rules,
+            metrics: Metrics::new(),
+            probes: parts.probes,
+            limits: parts.limits,
+            known: Known::default(),
+            targets: RwLock::default(),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// The catalogue in force.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// This replica's views.
+    #[must_use]
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// The outbox.
+    #[must_use]
+    pub fn outbox(&self) -> &Outbox {
+        self.emitter.outbox()
+    }
+
+    /// The metrics.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// What the replica has learnt.
+    #[must_use]
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// The time, if the replica knows everything that it needs to serve.
+    #[must_use]
+    pub fn serving_since_now(&self) -> Option<LogTime> {
+        let known = &self.known;
+        let all = Known::has(&known.catalog) && Known::has(&known.credentials) && Known::has(&known.selector);
+        if all { (self.clock)() } else { None }
+    }
+
+    /// The replica is on its way out: answers ask for their connection to be closed.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether it is on its way out.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// The client key that a token is for.
+    #[must_use]
+    pub(crate) fn key_of(&self, snapshot: &Snapshot, token: &str) -> Option<Arc<Key>> {
+        self.peppers.hash_all(token).find_map(|hash| {
+            let stored = StoredHash { pepper: hash.pepper.as_str().to_owned(), mac: hash.mac_text() };
+            snapshot.key_by_hash(&stored).cloned()
+        })
+    }
+
+    /// Where attempts at a channel go, with its credential; `None` while this replica doesn't have the credential that
+    /// the catalogue names, or can't use it.
+    #[must_use]
+    pub(crate) fn target(&self, channel: &Channel) -> Option<Arc<Target>> {
+        let source = channel.source();
+        if let Some((version, target)) = self.targets.read().get(&source)
+            && *version == channel.version
+        {
+            return Some(target.clone());
+        }
+        let credential = self.vault.get("channel", channel.id.get(), channel.credential.as_ref()?.revision)?;
+        let base_url = BaseUrl::parse(&channel.base_url).ok()?;
+        let target = Arc::new(Target::new(base_url, &credential, channel.allow_private).ok()?);
+        self.targets.write().insert(source, (channel.version, target.clone()));
+        Some(target)
+    }
+
+    /// Forgets the target of a channel that is gone.
+    pub(crate) fn forget_target(&self, source: Source) {
+        self.targets.write().remove(&source);
+    }
+}

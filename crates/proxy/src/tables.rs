@@ -1,0 +1,131 @@
+//! Selection tables and wheels of this replica, one of each per (group, model): built when eligibility changed, else at
+//! most once a second, and used by every plan in between.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use parking_lot::{Mutex, RwLock};
+use waybill_domain::catalog::{ModelAbilities, Snapshot};
+use waybill_domain::selector::plan::Plan;
+use waybill_domain::selector::table::{Row, Table};
+use waybill_domain::selector::wheel::{Commit, Wheel};
+use waybill_event::traffic::SelectionTable;
+use waybill_event::{ConfigPosition, GroupId, LogTime};
+
+use crate::views::Views;
+
+/// How long a table serves while nobody's eligibility changes.
+const LIFE: Duration = Duration::from_secs(1);
+
+type Key = (GroupId, Arc<str>);
+
+/// One table with what tells when it is void.
+struct Current {
+    table: Arc<Table>,
+    generation: u64,
+    config: ConfigPosition,
+    void_at: LogTime,
+    announced: AtomicBool,
+}
+
+struct Slot {
+    current: ArcSwapOption<Current>,
+    wheel: Mutex<Wheel>,
+}
+
+/// A plan, and the table's event if this is the table's first use.
+pub struct Planned {
+    /// The plan.
+    pub plan: Plan,
+    /// To be recorded before the request.
+    pub announce: Option<SelectionTable>,
+}
+
+/// All tables of the replica.
+#[derive(Default)]
+pub struct Tables {
+    slots: RwLock<HashMap<Key, Arc<Slot>>>,
+}
+
+impl Tables {
+    /// Plans a request for one (group, model).
+    pub fn plan(
+        &self,
+        snapshot: &Snapshot,
+        views: &Views,
+        (group, model): (GroupId, &Arc<str>),
+        abilities: &ModelAbilities,
+        now: LogTime,
+        probe_free: impl FnMut(&Row) -> bool,
+    ) -> Planned {
+        let slot = self.slot(group, model);
+        let current = slot
+            .fresh(snapshot, views, now)
+            .unwrap_or_else(|| slot.build(snapshot, views, (group, model), abilities, now));
+        let plan = Plan::new(current.table.clone(), &mut slot.wheel.lock(), probe_free);
+        let first_use = !current.announced.load(Ordering::Relaxed) && !current.announced.swap(true, Ordering::Relaxed);
+        Planned { plan, announce: first_use.then(|| current.table.to_event()) }
+    }
+
+    /// Gives back a place whose source was never dispatched to.
+    pub fn give_back(&self, table: &Table, commit: &Commit) {
+        let slot = self.slots.read().get(&(table.group(), table.model().clone())).cloned();
+        if let Some(slot) = slot {
+            slot.wheel.lock().give_back(commit);
+        }
+    }
+
+    /// Forgets the tables of what no longer exists.
+    pub fn retain(&self, snapshot: &Snapshot) {
+        self.slots.write().retain(|(group, model), _| snapshot.index().model(*group, model).is_some());
+    }
+
+    fn slot(&self, group: GroupId, model: &Arc<str>) -> Arc<Slot> {
+        let key = (group, model.clone());
+        if let Some(slot) = self.slots.read().get(&key) {
+            return slot.clone();
+        }
+        // The phase is random, so that replicas don't all begin with the same source.
+        let new = || Slot { current: ArcSwapOption::empty(), wheel: Mutex::new(Wheel::new(rand::random())) };
+        self.slots.write().entry(key).or_insert_with(|| Arc::new(new())).clone()
+    }
+}
+
+impl Slot {
+    fn fresh(&self, snapshot: &Snapshot, views: &Views, now: LogTime) -> Option<Arc<Current>> {
+        let current = self.current.load_full()?;
+        let valid =
+            current.generation == views.generation() && current.config == snapshot.position() && now < current.void_at;
+        valid.then_some(current)
+    }
+
+    fn build(
+        &self,
+        snapshot: &Snapshot,
+        views: &Views,
+        (group, model): (GroupId, &Arc<str>),
+        abilities: &ModelAbilities,
+        now: LogTime,
+    ) -> Arc<Current> {
+        // Read before the views: a change that comes in between makes the table void, not fresh.
+        let generation = views.generation();
+        let rows = abilities.iter().map(|ability| views.judge(ability, now));
+        let table = Table::of((group, model.clone()), rows.collect(), now, snapshot.position());
+        let second_over = now + LIFE;
+        let void_at = table.changes_at().map_or(second_over, |at| at.min(second_over));
+        let before = self.current.load_full();
+        let announced = before.is_some_and(|b| b.table.hash() == table.hash() && b.announced.load(Ordering::Relaxed));
+        let current = Arc::new(Current {
+            table: Arc::new(table),
+            generation,
+            config: snapshot.position(),
+            void_at,
+            announced: AtomicBool::new(announced),
+        });
+        self.current.store(Some(current.clone()));
+        current
+    }
+}

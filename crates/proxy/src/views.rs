@@ -1,0 +1,139 @@
+//! This replica's view of every source: shared state plus own events, and what it has in flight there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use waybill_domain::catalog::Ability;
+use waybill_domain::selector::table::Row;
+use waybill_domain::selector::{Load, Revisions, SourceState, View};
+use waybill_event::{Boot, Event, LogTime, ProducerId, Source};
+
+/// One source as this replica sees it.
+pub struct SourceView {
+    /// Its view. Held while the replica's own events about it are appended, so that they are folded in their order.
+    pub view: Mutex<View>,
+    in_flight: AtomicU32,
+}
+
+impl SourceView {
+    /// Attempts under way from this replica.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// An attempt that is counted as under way until this is dropped.
+pub struct InFlight(Arc<SourceView>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All views.
+pub struct Views {
+    producer: ProducerId,
+    boot: Boot,
+    sources: RwLock<HashMap<Source, Arc<SourceView>>>,
+    /// Rises whenever the eligibility of a source may have changed: tables made before are void.
+    generation: AtomicU64,
+}
+
+impl Views {
+    /// No source is known yet.
+    #[must_use]
+    pub fn new(producer: ProducerId, boot: Boot) -> Self {
+        Self { producer, boot, sources: RwLock::default(), generation: AtomicU64::new(1) }
+    }
+
+    /// The view of a source; an empty one when nothing is known of it.
+    #[must_use]
+    pub fn of(&self, source: Source) -> Arc<SourceView> {
+        if let Some(found) = self.sources.read().get(&source) {
+            return found.clone();
+        }
+        let new = || {
+            let view = View::new(source, self.producer.clone(), self.boot);
+            Arc::new(SourceView { view: Mutex::new(view), in_flight: AtomicU32::new(0) })
+        };
+        self.sources.write().entry(source).or_insert_with(new).clone()
+    }
+
+    /// Counts an attempt as under way.
+    #[must_use]
+    pub fn enter(&self, source: Source) -> InFlight {
+        let view = self.of(source);
+        view.in_flight.fetch_add(1, Ordering::Relaxed);
+        InFlight(view)
+    }
+
+    /// Judges a candidate as of now.
+    #[must_use]
+    pub fn judge(&self, ability: &Ability, now: LogTime) -> Row {
+        let entry = self.of(ability.source);
+        let load = Load { in_flight: entry.in_flight(), max_concurrent: ability.channel.limits.max_concurrent };
+        let view = entry.view.lock();
+        Row::judge(ability, Some(&view), load, now)
+    }
+
+    /// Folds an own event into a view whose lock is held.
+    pub fn fold_own(&self, view: &mut View, event: &Event) {
+        if !view.own(event).is_empty() {
+            self.touch();
+        }
+    }
+
+    /// Takes over a value that the fold has published.
+    pub fn replace(&self, state: SourceState) {
+        let entry = self.of(state.source);
+        let mut view = entry.view.lock();
+        let before = fingerprint(view.state());
+        view.replace(state);
+        if fingerprint(view.state()) != before {
+            self.touch();
+        }
+    }
+
+    /// The catalogue names a credential and a base URL.
+    pub fn adopt(&self, source: Source, revisions: Revisions) {
+        if self.of(source).view.lock().adopt(revisions) {
+            self.touch();
+        }
+    }
+
+    /// A source that no longer exists.
+    pub fn forget(&self, source: Source) {
+        self.sources.write().remove(&source);
+        self.touch();
+    }
+
+    /// Every table made so far is void.
+    pub fn touch(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The generation that tables made now belong to.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// All views, in the order of their sources.
+    #[must_use]
+    pub fn all(&self) -> Vec<(Source, Arc<SourceView>)> {
+        let mut all: Vec<_> = self.sources.read().iter().map(|(s, v)| (*s, v.clone())).collect();
+        all.sort_by_key(|(source, _)| *source);
+        all
+    }
+}
+
+/// What of a state decides about eligibility; factors are left to the tables' own rhythm.
+fn fingerprint(state: &SourceState) -> impl PartialEq + use<> {
+    let scopes = std::iter::once(&state.whole).chain(state.models.values());
+    let scopes: Vec<_> = scopes.map(|scope| (scope.breaker.clone(), scope.blocks.clone())).collect();
+    (scopes, state.disabled.clone(), state.revisions)
+}
