@@ -1,0 +1,118 @@
+//! The routes under `/api/v1`, one file per subject.
+
+mod admin_tokens;
+mod apply;
+mod channels;
+mod config_history;
+mod groups;
+mod keys;
+mod policy;
+mod requests;
+mod sources;
+mod status;
+mod tail;
+mod view;
+
+use std::time::Duration;
+
+use axum::extract::DefaultBodyLimit;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use http::StatusCode;
+use serde_json::{Map, Value};
+use waybill_domain::catalog::GroupRef;
+
+use self::view::Subject;
+use crate::State;
+use crate::edit::{Author, Committed, Wish};
+use crate::problem::Problem;
+use crate::request::{authenticate, identify};
+
+/// Largest body, in bytes: a manifest of some thousand channels.
+const BODY_BYTES: usize = 4 * 1024 * 1024;
+/// How long an edit waits for the read model before it answers 202.
+const READABLE: Duration = Duration::from_secs(1);
+
+/// The whole API.
+pub fn router(state: State) -> Router {
+    let api = Router::new()
+        .route("/channels", get(channels::list).post(channels::create))
+        .route("/channels/{id}", get(channels::show).patch(channels::edit).delete(channels::delete))
+        .route("/channels/{id}/enable", post(channels::enable))
+        .route("/channels/{id}/disable", post(channels::disable))
+        .route("/channels/{id}/test", post(channels::upstream::test))
+        .route("/channels/{id}/fetch-models", post(channels::upstream::fetch_models))
+        .route("/groups", get(groups::list).post(groups::create))
+        .route("/groups/{id}", get(groups::show).patch(groups::edit).delete(groups::delete))
+        .route("/groups/{id}/enable", post(groups::enable))
+        .route("/groups/{id}/disable", post(groups::disable))
+        .route("/keys", get(keys::list).post(keys::issue))
+        .route("/keys/{id}", get(keys::show).patch(keys::edit).delete(keys::revoke))
+        .route("/keys/{id}/enable", post(keys::enable))
+        .route("/keys/{id}/disable", post(keys::disable))
+        .route("/admin-tokens", get(admin_tokens::list).post(admin_tokens::issue))
+        .route("/admin-tokens/{id}", axum::routing::delete(admin_tokens::revoke))
+        .route("/policy", get(policy::show).put(policy::set))
+        .route("/apply", post(apply::apply))
+        .route("/config-history", get(config_history::list))
+        .route("/requests", get(requests::list))
+        .route("/requests/{id}", get(requests::show))
+        .route("/sources", get(sources::list))
+        .route("/tail", get(tail::tail))
+        .route("/status", get(status::show))
+        .layer(middleware::from_fn_with_state(state.clone(), authenticate));
+    Router::new()
+        .nest("/api/v1", api)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(identify))
+        .with_state(state)
+}
+
+/// A handler's answer.
+type Answer = Result<Response, Problem>;
+
+/// An entity's id or name, as the path has it: digits are an id.
+fn reference(text: &str) -> GroupRef {
+    text.parse().map_or_else(|_| GroupRef::Name(text.to_owned()), GroupRef::Id)
+}
+
+/// Makes an edit and answers with its position, whether it is readable in the read model yet, and the entity as it is
+/// now. `subject` tells which entity that is where nothing changed.
+async fn answer_edit(
+    state: &State,
+    author: &Author,
+    wish: &mut dyn Wish,
+    done: StatusCode,
+    subject: Option<Subject>,
+) -> Answer {
+    let committed = state.editor().edit(author, wish).await?;
+    let catalog = state.fold().view().catalog;
+    let shown = match (committed.changes.last(), subject) {
+        (Some(change), _) => view::of(&catalog, change),
+        (None, Some(subject)) => view::current(&catalog, subject),
+        (None, None) => Map::new(),
+    };
+    Ok(answer_committed(state, &committed, done, shown).await)
+}
+
+async fn answer_committed(
+    state: &State,
+    committed: &Committed,
+    done: StatusCode,
+    rest: Map<String, Value>,
+) -> Response {
+    let readable = state.reads().has(committed.position, READABLE).await;
+    let status = if readable { done } else { StatusCode::ACCEPTED };
+    let mut body = Map::new();
+    body.insert("position".to_owned(), committed.position.0.into());
+    body.insert("readable".to_owned(), readable.into());
+    body.insert("changed".to_owned(), (!committed.changes.is_empty()).into());
+    body.extend(rest);
+    (status, Json(body)).into_response()
+}
+
+/// An answer of one member.
+fn member(name: &str, value: impl Into<Value>) -> Map<String, Value> {
+    Map::from_iter([(name.to_owned(), value.into())])
+}

@@ -1,0 +1,184 @@
+//! Sources with their live state: what configuration says, what the selector's fold knows, and what that means now.
+
+use axum::Json as Body;
+use axum::extract::State as Held;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use serde_json::json;
+use waybill_domain::selector::breaker::Phase;
+use waybill_domain::selector::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
+use waybill_domain::selector::factors::Load;
+use waybill_domain::selector::state::{Disabled, Revisions, ScopeState};
+use waybill_domain::selector::window::Counts;
+use waybill_event::config::{Channel, Limits};
+use waybill_event::failure::Strength;
+use waybill_event::selection::SkipReason;
+use waybill_event::traffic::Factors;
+use waybill_event::{ConfigPosition, FailureKind, LogTime, Position};
+
+use super::Answer;
+use crate::State;
+use crate::live::LiveSource;
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    source: String,
+    name: &'a str,
+    provider: &'a str,
+    base_url: &'a str,
+    enabled: bool,
+    has_credential: bool,
+    groups: Vec<&'a str>,
+    priority: i32,
+    weight: u32,
+    limits: Limits,
+    version: u64,
+    /// Whether at least one of its models may be asked now.
+    available: bool,
+    models: Vec<Model<'a>>,
+    /// What the selector's fold knows; absent where it knows nothing yet.
+    live: Option<Known>,
+}
+
+#[derive(Serialize)]
+struct Model<'a> {
+    model: &'a str,
+    upstream_model: &'a str,
+    /// Why it can't be asked now; absent where it can.
+    skip: Option<SkipReason>,
+    /// When what keeps it out ends by itself.
+    returns_at: Option<LogTime>,
+    factors: Factors,
+    /// What is known of the model at this source.
+    scope: Option<Scope>,
+}
+
+#[derive(Serialize)]
+struct Known {
+    position: Position,
+    config: ConfigPosition,
+    /// The newest evidence's time.
+    clock: LogTime,
+    stored_at: LogTime,
+    /// Time since the value was written, in milliseconds.
+    age_ms: u64,
+    disabled: Option<Disabled>,
+    scope: Scope,
+}
+
+#[derive(Serialize)]
+struct Scope {
+    breaker: &'static str,
+    opening: Option<String>,
+    open_until: Option<LogTime>,
+    ok: u32,
+    fail: u32,
+    busy: u32,
+    p95_ms: Option<u32>,
+    blocks: Vec<Block>,
+}
+
+#[derive(Serialize)]
+struct Block {
+    strength: Strength,
+    kind: FailureKind,
+    since: LogTime,
+    until: LogTime,
+}
+
+fn scope(state: &ScopeState, now: LogTime) -> Scope {
+    let (breaker, opening) = match state.breaker.phase(now) {
+        Phase::Closed => ("closed", None),
+        Phase::Open(opening) => ("open", Some(opening)),
+        Phase::HalfOpen(opening) => ("half_open", Some(opening)),
+    };
+    let Counts { ok, fail, busy } = state.window.totals(now);
+    let block = |strength| {
+        let block = state.blocks.active(strength, now)?;
+        Some(Block { strength, kind: block.kind, since: block.since, until: block.until })
+    };
+    Scope {
+        breaker,
+        opening: opening.map(|opening| opening.id.to_string()),
+        open_until: opening.map(|opening| opening.open_until),
+        ok,
+        fail,
+        busy,
+        p95_ms: state.latencies.p95(),
+        blocks: [Strength::Hard, Strength::Hint, Strength::Soft].into_iter().filter_map(block).collect(),
+    }
+}
+
+fn facts(channel: &Channel) -> CatalogFacts {
+    let credential = channel.credential.as_ref().map_or(0, |credential| credential.revision);
+    CatalogFacts {
+        enabled: channel.enabled,
+        has_credential: channel.credential.is_some(),
+        revisions: Revisions { credential, base_url: channel.base_url_revision },
+    }
+}
+
+fn models<'a>(channel: &'a Channel, live: Option<&LiveSource>, now: LogTime) -> Vec<Model<'a>> {
+    let load = Load { in_flight: 0, max_concurrent: channel.limits.max_concurrent };
+    let shown = |model: &'a waybill_event::config::ChannelModel| {
+        let upstream = model.upstream_name();
+        let judged: Eligibility = match live {
+            Some(live) => eligibility(&live.state, facts(channel), upstream, load, now),
+            None => unknown(facts(channel), load),
+        };
+        let known = live.and_then(|live| live.state.models.get(upstream));
+        Model {
+            model: &model.name,
+            upstream_model: upstream,
+            skip: judged.skip,
+            returns_at: judged.returns_at,
+            factors: judged.factors,
+            scope: known.map(|state| scope(state, now)),
+        }
+    };
+    channel.models.iter().map(shown).collect()
+}
+
+pub(super) async fn list(Held(state): Held<State>) -> Answer {
+    let now = state.now();
+    let catalog = state.fold().view().catalog;
+    let mut sources = Vec::with_capacity(catalog.channels.len());
+    for channel in catalog.channels.values() {
+        let live = state.live().of(channel.source());
+        let models = models(channel, live.as_ref(), now);
+        let known = live.map(|live| Known {
+            position: live.state.position,
+            config: live.state.config,
+            clock: live.state.clock,
+            stored_at: live.stored_at,
+            age_ms: u64::try_from(now.since(live.stored_at).as_millis()).unwrap_or(u64::MAX),
+            disabled: live.state.disabled.clone(),
+            scope: scope(&live.state.whole, now),
+        });
+        sources.push(Shown {
+            source: channel.source().to_string(),
+            name: &channel.name,
+            provider: &channel.provider,
+            base_url: &channel.base_url,
+            enabled: channel.enabled,
+            has_credential: channel.credential.is_some(),
+            groups: channel.groups.iter().filter_map(|id| Some(catalog.groups.get(id)?.name.as_str())).collect(),
+            priority: channel.priority,
+            weight: channel.weight,
+            limits: channel.limits,
+            version: channel.version,
+            available: models.iter().any(|model| model.skip.is_none()),
+            models,
+            live: known,
+        });
+    }
+    let watch = state.live().watch();
+    let read = json!({
+        "config_position": catalog.position,
+        "selector_position": watch.position,
+        "selector_current": watch.current,
+        "selector_fault": watch.fault,
+        "at": now,
+    });
+    Ok(Body(json!({"sources": sources, "read": read})).into_response())
+}

@@ -1,0 +1,86 @@
+//! Entities as answers show them: hashes of tokens are left out, groups have their names beside their ids.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use waybill_domain::catalog::Catalog;
+use waybill_event::config::{AdminToken, Channel, ConfigChange, Group, Key, Policy, PolicyScope};
+use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId};
+
+/// Which entity an edit was about.
+pub(super) enum Subject {
+    Channel(ChannelId),
+    Group(GroupId),
+    Key(KeyId),
+    AdminToken(AdminTokenId),
+    Policy(PolicyScope),
+}
+
+fn value(state: &impl Serialize) -> Value {
+    serde_json::to_value(state).unwrap_or(Value::Null)
+}
+
+fn group_name(catalog: &Catalog, id: GroupId) -> Value {
+    catalog.groups.get(&id).map_or(Value::Null, |group| group.name.clone().into())
+}
+
+pub(super) fn channel(catalog: &Catalog, channel: &Channel) -> Value {
+    let mut shown = value(channel);
+    if let Value::Object(fields) = &mut shown {
+        let names: Vec<Value> = channel.groups.iter().map(|id| group_name(catalog, *id)).collect();
+        fields.insert("group_names".to_owned(), names.into());
+        fields.insert("source".to_owned(), channel.source().to_string().into());
+    }
+    shown
+}
+
+pub(super) fn group(group: &Group) -> Value {
+    value(group)
+}
+
+pub(super) fn key(catalog: &Catalog, key: &Key) -> Value {
+    let mut shown = value(key);
+    if let Value::Object(fields) = &mut shown {
+        fields.remove("hash");
+        fields.insert("group_name".to_owned(), group_name(catalog, key.group));
+    }
+    shown
+}
+
+pub(super) fn admin_token(token: &AdminToken) -> Value {
+    let mut shown = value(token);
+    if let Value::Object(fields) = &mut shown {
+        fields.remove("hash");
+    }
+    shown
+}
+
+pub(super) fn policy(policy: &Policy) -> Value {
+    value(policy)
+}
+
+fn member(name: &str, value: Value) -> Map<String, Value> {
+    Map::from_iter([(name.to_owned(), value)])
+}
+
+/// The state that a change left, under its entity's word.
+pub(super) fn of(catalog: &Catalog, change: &ConfigChange) -> Map<String, Value> {
+    match change {
+        ConfigChange::Channel(c) => member("channel", channel(catalog, &c.state)),
+        ConfigChange::Group(c) => member("group", group(&c.state)),
+        ConfigChange::Key(c) => member("key", key(catalog, &c.state)),
+        ConfigChange::AdminToken(c) => member("admin_token", admin_token(&c.state)),
+        ConfigChange::Policy(c) => member("policy", policy(&c.state)),
+    }
+}
+
+/// The state as it is, under its entity's word; nothing where there is none.
+pub(super) fn current(catalog: &Catalog, subject: Subject) -> Map<String, Value> {
+    let found = match subject {
+        Subject::Channel(id) => catalog.channels.get(&id).map(|c| ("channel", channel(catalog, c))),
+        Subject::Group(id) => catalog.groups.get(&id).map(|g| ("group", group(g))),
+        Subject::Key(id) => catalog.keys.get(&id).map(|k| ("key", key(catalog, k))),
+        Subject::AdminToken(id) => catalog.admin_tokens.get(&id).map(|t| ("admin_token", admin_token(t))),
+        Subject::Policy(scope) => catalog.policies.get(&scope).map(|p| ("policy", policy(p))),
+    };
+    found.map(|(name, value)| member(name, value)).unwrap_or_default()
+}

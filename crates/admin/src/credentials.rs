@@ -1,0 +1,121 @@
+//! Credentials on their way into the log: checked, sealed for their channel, appended before the edit that names them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use waybill_domain::catalog::Rejection;
+use waybill_event::ChannelId;
+use waybill_event::config::CredentialRef;
+use waybill_journal::{AppendError, Expect, Log, Record, Start, Stream};
+use waybill_secret::{ExposeSecret, SecretString, Vault};
+
+use crate::edit::EditError;
+
+/// Longest credential, in bytes: a header of a request must hold it.
+const CREDENTIAL_BYTES: usize = 8 * 1024;
+/// Sends of one sealed credential while nobody can tell whether it was stored; the message id makes them one.
+const SENDS: usize = 3;
+const CHANNEL: &str = "channel";
+
+/// Where credentials go and come from.
+#[derive(Clone)]
+pub struct Credentials {
+    log: Arc<dyn Log>,
+    vault: Arc<Vault>,
+}
+
+impl Credentials {
+    /// Credentials in this log, sealed and opened with the vault's ring.
+    #[must_use]
+    pub fn new(log: Arc<dyn Log>, vault: Arc<Vault>) -> Self {
+        Self { log, vault }
+    }
+
+    /// Keeps the vault filled from the log, in a task of `tasks` that ends with `stop`.
+    pub fn follow(&self, tasks: &TaskTracker, stop: CancellationToken) {
+        let (log, vault) = (Arc::clone(&self.log), Arc::clone(&self.vault));
+        tasks.spawn(async move {
+            let mut sealed = log.follow(Stream::Secret, Start::At(1));
+            loop {
+                let item = tokio::select! {
+                    () = stop.cancelled() => return,
+                    item = sealed.next() => item,
+                };
+                match item {
+                    Some(Ok(message)) => {
+                        if let Err(error) = vault.take(&message.subject, message.sequence, &message.payload) {
+                            tracing::warn!(%error, "a sealed credential can't be taken");
+                        }
+                    }
+                    Some(Err(error)) => tracing::warn!(%error, "sealed credentials can't be followed"),
+                    None => return,
+                }
+            }
+        });
+    }
+
+    /// Tells equal credentials from different ones.
+    #[must_use]
+    pub fn fingerprint(&self, credential: &SecretString) -> String {
+        self.vault.ring().fingerprint(credential).as_str().to_owned()
+    }
+
+    /// The opened credential, if this process has it already.
+    #[must_use]
+    pub fn open(&self, channel: ChannelId, credential: &CredentialRef) -> Option<Arc<SecretString>> {
+        self.vault.get(CHANNEL, channel.get(), credential.revision)
+    }
+
+    /// Seals a credential for a channel and appends it.
+    ///
+    /// # Errors
+    /// [`EditError`]: it can't be sealed, or the log doesn't take it.
+    pub async fn store(&self, channel: ChannelId, credential: &SecretString) -> Result<CredentialRef, EditError> {
+        let sealed = self.vault.seal(CHANNEL, channel.get(), credential).map_err(EditError::Seal)?;
+        let record = Record {
+            subject: Vault::subject(CHANNEL, channel.get()),
+            message_id: Some(uuid::Uuid::now_v7().to_string()),
+            payload: Bytes::from(sealed),
+        };
+        let mut left = SENDS;
+        loop {
+            left -= 1;
+            match self.log.append(Stream::Secret, record.clone(), Expect::Anything).await {
+                Ok(appended) => {
+                    let fingerprint = self.fingerprint(credential);
+                    return Ok(CredentialRef { revision: appended.sequence, fingerprint });
+                }
+                Err(AppendError::Unknown { .. }) if left > 0 => {}
+                // A credential that was perhaps stored but is named by no edit is of no use to anyone.
+                Err(AppendError::Unknown { reason }) => return Err(EditError::LogAway { reason }),
+                Err(AppendError::Full) => return Err(EditError::LogFull),
+                Err(AppendError::Refused { reason }) => return Err(EditError::LogRefused { reason }),
+                Err(error @ AppendError::Conflict) => {
+                    return Err(EditError::LogRefused { reason: error.to_string() });
+                }
+            }
+        }
+    }
+}
+
+/// A credential as it will be sealed: without blanks around it, and such that a header can carry it.
+///
+/// # Errors
+/// [`Rejection::Invalid`] for the field `field`.
+pub fn checked(field: &str, credential: &SecretString) -> Result<SecretString, Rejection> {
+    let text = credential.expose_secret().trim();
+    let wrong = |message: &str| Rejection::Invalid { field: field.to_owned(), message: message.to_owned() };
+    if text.is_empty() {
+        return Err(wrong("is empty"));
+    }
+    if text.len() > CREDENTIAL_BYTES {
+        return Err(wrong("is too long"));
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(wrong("has characters that can't be sent in a header"));
+    }
+    Ok(SecretString::from(text))
+}

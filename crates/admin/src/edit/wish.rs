@@ -1,0 +1,192 @@
+//! Wishes: commands with what they need from outside. A wish may be decided several times, on newer and newer
+//! catalogues; credentials and tokens that were made for it are kept between.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use waybill_domain::catalog::manifest::{IssuedToken, Manifest, Plan, Supplies, plan};
+use waybill_domain::catalog::{Catalog, Command, Rejection, channel, decide};
+use waybill_event::ChannelId;
+use waybill_event::config::{ConfigChange, CredentialRef};
+use waybill_secret::{Peppers, SecretString, Token, TokenKind};
+
+use super::EditError;
+use crate::credentials::{Credentials, checked};
+use crate::tokens;
+
+/// Something that can be decided on a catalogue.
+#[async_trait]
+pub trait Wish: Send {
+    /// Decides it.
+    ///
+    /// # Errors
+    /// [`EditError`].
+    async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError>;
+}
+
+#[async_trait]
+impl Wish for Command {
+    async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError> {
+        Ok(decide(catalog, self)?)
+    }
+}
+
+/// A credential that was stored, with the channel it was sealed for.
+type Stored = Option<(ChannelId, CredentialRef)>;
+
+/// The creation or edit of a channel, with a credential that isn't sealed yet.
+pub struct ChannelWish {
+    credentials: Credentials,
+    command: channel::Command,
+    credential: SecretString,
+    stored: Stored,
+}
+
+impl ChannelWish {
+    /// The command with this credential, whatever the command itself says of one.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`] when the credential can't be used.
+    pub fn new(
+        credentials: Credentials,
+        command: channel::Command,
+        credential: &SecretString,
+    ) -> Result<Self, Rejection> {
+        Ok(Self { credentials, command, credential: checked("credential", credential)?, stored: None })
+    }
+
+    fn with(&self, credential: CredentialRef) -> Command {
+        let mut command = self.command.clone();
+        match &mut command {
+            channel::Command::Create(new) => new.credential = Some(credential),
+            channel::Command::Edit { patch, .. } => patch.credential = Some(Some(credential)),
+            channel::Command::Enable { .. } | channel::Command::Disable { .. } | channel::Command::Delete { .. } => {}
+        }
+        Command::Channel(command)
+    }
+
+    fn target(&self, catalog: &Catalog) -> ChannelId {
+        match &self.command {
+            channel::Command::Create(_) => catalog.next_channel_id(),
+            channel::Command::Edit { id, .. }
+            | channel::Command::Enable { id, .. }
+            | channel::Command::Disable { id, .. }
+            | channel::Command::Delete { id, .. } => *id,
+        }
+    }
+}
+
+#[async_trait]
+impl Wish for ChannelWish {
+    async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError> {
+        let id = self.target(catalog);
+        let fingerprint = self.credentials.fingerprint(&self.credential);
+        let held = catalog.channels.get(&id).and_then(|channel| channel.credential.clone());
+        if let Some(held) = held.filter(|held| held.fingerprint == fingerprint) {
+            return Ok(decide(catalog, &self.with(held))?);
+        }
+        // What would be refused anyway leaves no sealed credential behind.
+        decide(catalog, &self.with(CredentialRef { revision: u64::MAX, fingerprint }))?;
+        let stored = match self.stored.take().filter(|(sealed_for, _)| *sealed_for == id) {
+            Some((_, stored)) => stored,
+            None => self.credentials.store(id, &self.credential).await?,
+        };
+        self.stored = Some((id, stored.clone()));
+        Ok(decide(catalog, &self.with(stored))?)
+    }
+}
+
+/// A manifest.
+pub struct ManifestWish {
+    credentials: Credentials,
+    peppers: Arc<Peppers>,
+    manifest: Manifest,
+    stored: BTreeMap<String, Stored>,
+    tokens: BTreeMap<String, (Token, IssuedToken)>,
+    planned: Plan,
+}
+
+impl ManifestWish {
+    /// A manifest; its credentials are sealed by `credentials`, the tokens of its new keys hashed with `peppers`.
+    ///
+    /// # Errors
+    /// [`Rejection::Invalid`] where it asks for what only the command line can do.
+    pub fn new(credentials: Credentials, peppers: Arc<Peppers>, manifest: Manifest) -> Result<Self, Rejection> {
+        for (i, entry) in manifest.channels.iter().enumerate() {
+            if entry.credential_env.is_some() {
+                let field = format!("channels/{i}/credential_env");
+                let message = "is read by the command line, which sends it as credential".to_owned();
+                return Err(Rejection::Invalid { field, message });
+            }
+        }
+        let (stored, tokens) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { credentials, peppers, manifest, stored, tokens, planned: Plan::default() })
+    }
+
+    /// The plan that was decided last.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.planned
+    }
+
+    /// The tokens of the keys that the last plan issues, by the key's name: to be handed over once.
+    pub fn into_tokens(self) -> impl Iterator<Item = (String, Token)> {
+        self.tokens.into_iter().map(|(name, (token, _))| (name, token))
+    }
+
+    /// Plans without storing anything.
+    ///
+    /// # Errors
+    /// [`EditError`].
+    pub fn rehearse(&mut self, catalog: &Catalog) -> Result<&Plan, EditError> {
+        let mut supplies = self.tokens(catalog)?;
+        for wanted in self.manifest.credentials(catalog) {
+            let credential = SecretString::from(wanted.credential.expose());
+            let fingerprint = self.credentials.fingerprint(&checked("credential", &credential)?);
+            let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
+            let shown = held.unwrap_or(CredentialRef { revision: u64::MAX, fingerprint });
+            supplies.credentials.insert(wanted.name.to_owned(), shown);
+        }
+        self.planned = plan(catalog, &self.manifest, &supplies)?;
+        Ok(&self.planned)
+    }
+
+    fn tokens(&mut self, catalog: &Catalog) -> Result<Supplies, EditError> {
+        let mut supplies = Supplies::default();
+        let wanted: Vec<String> = self.manifest.new_keys(catalog).map(str::to_owned).collect();
+        self.tokens.retain(|name, _| wanted.contains(name));
+        for name in wanted {
+            if !self.tokens.contains_key(&name) {
+                self.tokens.insert(name.clone(), tokens::mint(&self.peppers, TokenKind::ClientKey)?);
+            }
+            if let Some((_, issued)) = self.tokens.get(&name) {
+                supplies.tokens.insert(name, issued.clone());
+            }
+        }
+        Ok(supplies)
+    }
+}
+
+#[async_trait]
+impl Wish for ManifestWish {
+    async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError> {
+        self.rehearse(catalog)?;
+        let mut supplies = self.tokens(catalog)?;
+        for wanted in self.manifest.credentials(catalog) {
+            let credential = checked("credential", &SecretString::from(wanted.credential.expose()))?;
+            let fingerprint = self.credentials.fingerprint(&credential);
+            let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
+            let before = self.stored.remove(wanted.name).flatten().filter(|(id, _)| *id == wanted.id);
+            let stored = match (held, before) {
+                (Some(held), _) => held,
+                (None, Some((_, stored))) => stored,
+                (None, None) => self.credentials.store(wanted.id, &credential).await?,
+            };
+            self.stored.insert(wanted.name.to_owned(), Some((wanted.id, stored.clone())));
+            supplies.credentials.insert(wanted.name.to_owned(), stored);
+        }
+        self.planned = plan(catalog, &self.manifest, &supplies)?;
+        Ok(self.planned.steps.iter().map(|step| step.change.clone()).collect())
+    }
+}

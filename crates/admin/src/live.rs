@@ -1,0 +1,105 @@
+//! The live state of sources, as the selector's fold publishes it: kept from a watch of the keyed state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use waybill_domain::selector::state::SourceState;
+use waybill_event::{LogTime, Position, Source};
+use waybill_journal::{Bucket, Keyed, Watched};
+
+/// A source's state with when it was written.
+#[derive(Debug, Clone)]
+pub struct LiveSource {
+    /// The state.
+    pub state: Arc<SourceState>,
+    /// When the store took it.
+    pub stored_at: LogTime,
+}
+
+/// What is known of the watch itself.
+#[derive(Debug, Clone, Default)]
+pub struct Watch {
+    /// Whether everything that was there at the start has been told.
+    pub current: bool,
+    /// Why nothing comes, where that is so.
+    pub fault: Option<String>,
+    /// The greatest position that any value stands at.
+    pub position: Option<Position>,
+}
+
+#[derive(Default)]
+struct Kept {
+    sources: BTreeMap<Source, LiveSource>,
+    watch: Watch,
+}
+
+/// The live state of all sources. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Live {
+    kept: Arc<RwLock<Kept>>,
+}
+
+impl Live {
+    /// Starts watching in a task of `tasks` that ends with `stop`.
+    #[must_use]
+    pub fn start(keyed: Arc<dyn Keyed>, tasks: &TaskTracker, stop: CancellationToken) -> Self {
+        let live = Self::default();
+        let watcher = live.clone();
+        tasks.spawn(async move {
+            let mut watching = keyed.watch(Bucket::Selector);
+            loop {
+                let told = tokio::select! {
+                    () = stop.cancelled() => return,
+                    told = watching.next() => told,
+                };
+                match told {
+                    Some(Ok(watched)) => watcher.take(watched),
+                    Some(Err(error)) => watcher.kept.write().watch.fault = Some(error.to_string()),
+                    None => return,
+                }
+            }
+        });
+        live
+    }
+
+    fn take(&self, watched: Watched) {
+        let mut kept = self.kept.write();
+        kept.watch.fault = None;
+        match watched {
+            Watched::Current => kept.watch.current = true,
+            Watched::Gone { key, .. } => {
+                if let Ok(source) = key.parse::<Source>() {
+                    kept.sources.remove(&source);
+                }
+            }
+            Watched::Put(entry) => {
+                // The other keys of the bucket are the fold's own.
+                let Ok(source) = entry.key.parse::<Source>() else { return };
+                match serde_json::from_slice::<SourceState>(&entry.value) {
+                    Ok(state) => {
+                        kept.watch.position = kept.watch.position.max(Some(state.position));
+                        let live = LiveSource { state: Arc::new(state), stored_at: entry.stored_at };
+                        kept.sources.insert(source, live);
+                    }
+                    Err(error) => tracing::warn!(%error, %source, "a source's state can't be read"),
+                }
+            }
+        }
+    }
+
+    /// The state of one source, where the fold has one.
+    #[must_use]
+    pub fn of(&self, source: Source) -> Option<LiveSource> {
+        self.kept.read().sources.get(&source).cloned()
+    }
+
+    /// How the watch stands.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.kept.read().watch.clone()
+    }
+}

@@ -1,0 +1,95 @@
+//! What the API reads: a narrow face of the read model, so that the API can be tried on rows folded in memory too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use waybill_domain::history::{ConfigHistoryRow, RequestRow};
+use waybill_event::{ConfigPosition, RequestId};
+use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery};
+use waybill_read_model::{Projection, ReadModel, StoreError};
+
+/// Pause between looks at the read model's position.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// What the API reads.
+#[async_trait]
+pub trait Reads: Send + Sync + 'static {
+    /// How far the projections are.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn projections(&self) -> Result<Vec<ProjectionPosition>, StoreError>;
+
+    /// Requests, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn requests(&self, query: &RequestQuery) -> Result<Vec<RequestRow>, StoreError>;
+
+    /// All that is known of one request.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn history(&self, id: RequestId) -> Result<Option<History>, StoreError>;
+
+    /// Edits, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn edits(&self, query: &ConfigHistoryQuery) -> Result<Vec<ConfigHistoryRow>, StoreError>;
+}
+
+#[async_trait]
+impl Reads for ReadModel {
+    async fn projections(&self) -> Result<Vec<ProjectionPosition>, StoreError> {
+        Self::projections(self).await
+    }
+    async fn requests(&self, query: &RequestQuery) -> Result<Vec<RequestRow>, StoreError> {
+        Self::requests(self, query).await
+    }
+    async fn history(&self, id: RequestId) -> Result<Option<History>, StoreError> {
+        Self::history(self, id).await
+    }
+    async fn edits(&self, query: &ConfigHistoryQuery) -> Result<Vec<ConfigHistoryRow>, StoreError> {
+        self.config_history(query).await
+    }
+}
+
+/// A shared read model.
+#[derive(Clone)]
+pub struct SharedReads(Arc<dyn Reads>);
+
+impl SharedReads {
+    /// Shares it.
+    #[must_use]
+    pub fn new(reads: impl Reads) -> Self {
+        Self(Arc::new(reads))
+    }
+
+    /// Waits until an edit is readable, at most `deadline`; says whether it is.
+    pub async fn has(&self, position: ConfigPosition, deadline: Duration) -> bool {
+        let end = Instant::now() + deadline;
+        let config = Projection::Config.as_str();
+        loop {
+            match tokio::time::timeout_at(end, self.0.projections()).await {
+                Ok(Ok(all)) if all.iter().any(|p| p.projection == config && p.position >= position.0) => return true,
+                Ok(Ok(_)) => {}
+                // A read model that is away needn't be waited for.
+                Ok(Err(_)) | Err(_) => return false,
+            }
+            if Instant::now() + LOOK_AGAIN >= end {
+                return false;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+impl std::ops::Deref for SharedReads {
+    type Target = dyn Reads;
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
