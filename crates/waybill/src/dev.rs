@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_services::Launcher;
@@ -102,11 +103,10 @@ async fn serve_until_stopped(
     let demo = if args.no_demo {
         None
     } else {
-        let last = folder.last_addresses();
-        Some(demo::start(folder, &fleet.addresses(), last.demo_url.as_deref()).await?)
+        Some(demo::start(folder, &fleet.addresses(), &prepared.admin_token, prepared.demo_port).await?)
     };
     let mut addresses = fleet.addresses();
-    addresses.admin_token = prepared.admin_token_text();
+    addresses.admin_token = prepared.admin_token.expose_secret().to_owned();
     if let Some(demo) = &demo {
         addresses.client_key = Some(demo.client_key.clone());
         addresses.demo_url = Some(demo.url.clone());

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_event::ProducerId;
-use waybill_journal_nats::{Connection, NatsConfig};
+use waybill_journal_nats::{Connection, NatsConfig, SetupConfig};
 use waybill_secret::{KeyRing, Peppers, Vault};
 
 use crate::config::{Config, ConfigError, read_secret};
@@ -127,4 +127,64 @@ impl Booted {
 /// The address is taken or isn't ours.
 pub async fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))
+}
+
+/// Looks at a configuration file.
+#[derive(Debug, clap::Subcommand)]
+pub enum ConfigCommand {
+    /// Print what is in force: the file's values with every default filled in.
+    Print(crate::ConfigFile),
+}
+
+/// Runs a `config` command.
+///
+/// # Errors
+/// The file can't be used.
+pub fn config_command(command: ConfigCommand) -> anyhow::Result<std::process::ExitCode> {
+    use std::io::Write as _;
+    match command {
+        ConfigCommand::Print(file) => {
+            let config = Config::read(&file.config)?;
+            let text = toml::to_string_pretty(&config).context("the configuration can't be printed")?;
+            write!(std::io::stdout(), "# {}\n{text}", file.config.display())?;
+        }
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// Prepares the log.
+#[derive(Debug, clap::Subcommand)]
+pub enum LogCommand {
+    /// Create or update the streams and buckets, as the operator's identity that the configuration names.
+    Setup(Setup),
+}
+
+/// What `log setup` needs.
+#[derive(Debug, clap::Args)]
+pub struct Setup {
+    #[command(flatten)]
+    file: crate::ConfigFile,
+    /// Copies of every stream: 1, or 3 on a cluster.
+    #[arg(long, default_value_t = 1)]
+    replicas: usize,
+}
+
+/// Runs a `log` command.
+///
+/// # Errors
+/// The log can't be reached, or refuses.
+pub async fn log_command(command: LogCommand) -> anyhow::Result<std::process::ExitCode> {
+    match command {
+        LogCommand::Setup(setup) => {
+            let booted = Booted::read(&setup.file.config)?;
+            let connection = booted.connect().await?;
+            let config = SetupConfig { replicas: setup.replicas, ..SetupConfig::single_node() };
+            connection.setup(&config).await.context("creating the streams")?;
+            connection.close().await;
+            booted.stop.cancel();
+            booted.tasks.close();
+            booted.tasks.wait().await;
+        }
+    }
+    Ok(std::process::ExitCode::SUCCESS)
 }

@@ -112,13 +112,6 @@ impl Folder {
         write_private(&self.secret_path(name), secret.expose_secret().as_bytes())
     }
 
-    /// What the fleet before wrote down, where there was one.
-    #[must_use]
-    pub fn last_addresses(&self) -> Addresses {
-        let read = fs::read(self.addresses_path()).ok();
-        read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
-    }
-
     /// Where the addresses are written.
     #[must_use]
     pub fn addresses_path(&self) -> PathBuf {

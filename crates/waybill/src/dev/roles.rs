@@ -41,15 +41,10 @@ pub struct Prepared {
     pub proxy_urls: Vec<String>,
     /// Time open requests get at a stop.
     pub grace: Duration,
-    admin_token: SecretString,
-}
-
-impl Prepared {
-    /// The admin token, for the greeting and the address file: showing it there is what they are for.
-    #[must_use]
-    pub fn admin_token_text(&self) -> String {
-        self.admin_token.expose_secret().to_owned()
-    }
+    /// Port of the demo's upstream.
+    pub demo_port: u16,
+    /// An admin token.
+    pub admin_token: SecretString,
 }
 
 /// Prepares everything.
@@ -82,6 +77,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         "upkeep": { "probe_interval_ms": args.probe_interval_ms },
     });
     roster.add("upkeep-1", Role::Upkeep, 1, own)?;
+    let demo_port = roster.ports.take("demo")?;
     let mut proxy_urls = Vec::new();
     for number in 1..=args.proxies {
         let name = format!("proxy-{number}");
@@ -103,6 +99,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         admin_url: format!("http://127.0.0.1:{admin_port}"),
         proxy_urls,
         grace: Duration::from_millis(args.grace_ms),
+        demo_port,
         admin_token,
     })
 }
