@@ -26,8 +26,11 @@ pub use evidence::Place;
 pub use factors::Load;
 pub use fleet::{Checkpoint, Effects, FleetState, NeedConfig};
 pub use plan::Plan;
-pub use state::{Revisions, SourceState};
+pub use state::{FOLD_KEY, Revisions, SourceState, value_key};
 pub use table::{Table, Unavailable};
 pub use transition::{Transition, Turn};
 pub use view::View;
 pub use wheel::Wheel;
+
+#[cfg(test)]
+mod tests;

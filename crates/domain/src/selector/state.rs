@@ -223,3 +223,12 @@ impl SourceState {
         }
     }
 }
+
+/// Key of the fold's checkpoint in the bucket of selector values.
+pub const FOLD_KEY: &str = "_fold";
+
+/// Key of a source's value in the bucket of selector values, e.g. `channel.42`; `source.parse()` reads it back.
+#[must_use]
+pub fn value_key(source: Source) -> String {
+    source.to_string().replace(':', ".")
+}

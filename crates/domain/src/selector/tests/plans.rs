@@ -1,0 +1,254 @@
+//! Plans and the wheel: shares, order, last resorts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use waybill_event::selection::SkipReason;
+use waybill_event::traffic::Factors;
+use waybill_event::{ConfigPosition, GroupId, SourceRef};
+
+use super::fixture::*;
+use crate::candidate::{Candidate, Candidates};
+use crate::selector::factors::{FULL, effective};
+use crate::selector::table::{Row, Table, recorded_hash};
+use crate::selector::{Plan, Wheel};
+
+const WORST: Factors = Factors { health: 1, latency: 20, load: 1, recovery: 10 };
+
+fn row(id: u64, priority: i32, weight: u32) -> Row {
+    Row {
+        source: SourceRef { source: source(id), rev: 1 },
+        upstream_model: MODEL.into(),
+        priority,
+        weight,
+        factors: FULL,
+        effective: effective(weight, FULL),
+        skip: None,
+        half_open: None,
+        returns_at: None,
+        busy: false,
+        position: None,
+        own: None,
+    }
+}
+
+fn out(row: Row, skip: SkipReason) -> Row {
+    let half_open = (skip == SkipReason::Probing).then(|| format!("opening-{}", row.source.source.id).into());
+    Row { skip: Some(skip), half_open, ..row }
+}
+
+fn with_factors(row: Row, factors: Factors) -> Row {
+    Row { factors, effective: effective(row.weight, factors), ..row }
+}
+
+fn table(rows: Vec<Row>, second: i64) -> Arc<Table> {
+    Arc::new(Table::of((GroupId::new(1), MODEL.into()), rows, at(second), ConfigPosition(1)))
+}
+
+fn first(table: &Arc<Table>, wheel: &mut Wheel) -> u64 {
+    Plan::new(Arc::clone(table), wheel, |_| false).next_candidate().unwrap().source.source.id
+}
+
+fn drawn(table: &Arc<Table>, phase: u64, probe_free: bool) -> Vec<Candidate> {
+    let mut plan = Plan::new(Arc::clone(table), &mut Wheel::new(phase), |_| probe_free);
+    let all: Vec<Candidate> = std::iter::from_fn(|| plan.next_candidate()).collect();
+    assert_eq!(usize::try_from(plan.candidate_count()).unwrap(), all.len());
+    assert!(all.iter().zip(0..).all(|(candidate, place)| candidate.place == place));
+    all
+}
+
+fn ids(candidates: &[Candidate]) -> Vec<u64> {
+    candidates.iter().map(|candidate| candidate.source.source.id).collect()
+}
+
+#[test]
+fn the_order_is_tiers_then_probes_then_weightless_then_softly_blocked() {
+    let rows = vec![
+        row(1, 100, 5),
+        out(row(2, 100, 5), SkipReason::SoftBlocked),
+        row(3, 100, 0),
+        out(row(4, 100, 5), SkipReason::HardBlocked),
+        row(5, 50, 5),
+        out(row(6, 50, 5), SkipReason::HintBlocked),
+        out(row(7, 50, 5), SkipReason::SourceBreakerOpen),
+        out(row(8, 50, 5), SkipReason::SoftBlocked),
+        out(row(9, 50, 5), SkipReason::Disabled),
+    ];
+    let all = drawn(&table(rows, 1), 1, true);
+    assert_eq!(ids(&all), [1, 5, 3, 2, 8]);
+    let last_resorts: Vec<bool> = all.iter().map(|candidate| candidate.last_resort).collect();
+    assert_eq!(last_resorts, [false, false, false, true, true]);
+}
+
+#[test]
+fn a_half_open_source_with_a_free_permit_is_first_in_its_tier() {
+    let check = |rows: Vec<Row>, probe_free: bool, expected: &[u64]| {
+        let table = table(rows, 1);
+        for phase in 0..20 {
+            let all = drawn(&table, phase, probe_free);
+            assert_eq!(ids(&all), expected);
+            assert!(
+                all.iter().all(|c| c.probe_of.is_some() == table.row_of(c.source.source).unwrap().half_open.is_some())
+            );
+        }
+    };
+    let probing = |id, priority| out(row(id, priority, 5), SkipReason::Probing);
+    check(vec![row(1, 100, 5), probing(2, 100), row(3, 50, 5)], true, &[2, 1, 3]);
+    check(vec![row(1, 100, 5), probing(2, 100), row(3, 50, 5)], false, &[1, 3]);
+    check(vec![row(1, 100, 5), row(3, 50, 5), probing(2, 50)], true, &[1, 2, 3]);
+    check(vec![row(1, 100, 5), row(3, 10, 5), probing(2, 50)], true, &[1, 2, 3]);
+    check(vec![probing(2, 100), row(3, 50, 5)], true, &[2, 3]);
+    check(vec![row(1, 100, 5), probing(2, 50)], true, &[1, 2]);
+    check(vec![row(1, 100, 5), probing(2, 100), probing(4, 50), row(5, 10, 0)], true, &[2, 1, 4, 5]);
+    check(vec![probing(2, 100)], false, &[]);
+}
+
+#[test]
+fn one_to_two_stays_one_to_two_with_all_factors_at_worst() {
+    let rows = vec![with_factors(row(1, 100, 1), WORST), with_factors(row(2, 100, 2), WORST)];
+    let table = table(rows, 1);
+    let mut wheel = Wheel::new(9);
+    let ones = (0..3_000).filter(|_| first(&table, &mut wheel) == 1).count();
+    assert!((999..=1_001).contains(&ones), "{ones}");
+}
+
+#[test]
+fn edits_and_factors_keep_the_turn_of_those_that_stay() {
+    // A member's factor falls to the worst and comes back, over and over; the other members share as before.
+    let rows = |health: u8| {
+        let worst = with_factors(row(1, 100, 5), Factors { health, ..FULL });
+        vec![worst, row(2, 100, 5), row(3, 100, 10)]
+    };
+    let mut wheel = Wheel::new(4);
+    let mut counts = BTreeMap::new();
+    for second in 0..1_000 {
+        let table = table(rows(if second % 2 == 0 { 1 } else { 100 }), second);
+        for _ in 0..10 {
+            *counts.entry(first(&table, &mut wheel)).or_insert(0) += 1;
+        }
+    }
+    // Half of the time 0.05 of 15.05 parts, half of the time 5 of 20.
+    let check = |id: u64, share: f64| {
+        let got = f64::from(counts[&id]) / 10_000.0;
+        assert!((got - share).abs() < 0.02, "{id}: {got} instead of {share}");
+    };
+    check(1, (0.05 / 15.05 + 0.25) / 2.0);
+    check(2, (5.0 / 15.05 + 0.25) / 2.0);
+    check(3, (10.0 / 15.05 + 0.5) / 2.0);
+}
+
+#[test]
+fn a_place_given_back_is_as_if_never_taken() {
+    let table = table(vec![row(1, 100, 3), row(2, 100, 2), row(3, 100, 1)], 1);
+    let mut plain = Wheel::new(5);
+    let mut other = Wheel::new(5);
+    for _ in 0..50 {
+        let unused = Plan::new(Arc::clone(&table), &mut other, |_| false);
+        other.give_back(unused.commit().unwrap());
+        assert_eq!(first(&table, &mut plain), first(&table, &mut other));
+    }
+}
+
+#[test]
+fn further_places_of_lower_tiers_are_shared_by_weight_too() {
+    let table = table(vec![row(1, 100, 1), row(2, 50, 1), row(3, 50, 2)], 1);
+    let mut wheel = Wheel::new(11);
+    let mut twos = 0;
+    for _ in 0..9_000 {
+        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, |_| false);
+        plan.next_candidate();
+        twos += u32::from(plan.next_candidate().unwrap().source.source.id == 2);
+    }
+    assert!((2_800..3_200).contains(&twos), "{twos}");
+}
+
+#[test]
+fn a_table_is_named_by_what_it_records() {
+    let one = table(vec![row(2, 100, 5), out(row(1, 50, 5), SkipReason::Probing)], 1);
+    let event = one.to_event();
+    assert_eq!(recorded_hash(&event), one.hash());
+    let read = Table::from_event(&event, ConfigPosition(1)).unwrap();
+    assert_eq!((read.hash(), ids(&drawn(&Arc::new(read), 1, true))), (one.hash(), ids(&drawn(&one, 1, true))));
+    let mut forged = event;
+    forged.candidates[0].weight += 1;
+    assert!(Table::from_event(&forged, ConfigPosition(1)).is_none());
+    insta::assert_snapshot!(one.hash());
+}
+
+#[test]
+fn planning_stays_within_its_budget() {
+    // A generous bound for a debug build on a shared machine; the figure itself is printed.
+    let table = table((1..=10).map(|id| row(id, 100, 5)).collect(), 1);
+    let mut wheel = Wheel::new(1);
+    let rounds = 20_000;
+    let begun = Instant::now();
+    for _ in 0..rounds {
+        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, |_| false);
+        assert!(plan.next_candidate().is_some());
+    }
+    let each = begun.elapsed() / rounds;
+    println!("one plan of ten candidates: {each:?}");
+    assert!(each < Duration::from_micros(50), "{each:?}");
+}
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let skip = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(SkipReason::SoftBlocked)),
+        1 => Just(Some(SkipReason::HardBlocked)),
+        1 => Just(Some(SkipReason::SourceBreakerOpen)),
+        1 => Just(Some(SkipReason::Probing)),
+    ];
+    proptest::collection::vec((1i32..4, 0u32..6, skip), 0..12).prop_map(|drawn| {
+        let row = |(id, (priority, weight, skip)): (u64, (i32, u32, Option<SkipReason>))| match skip {
+            Some(skip) => out(row(id, priority, weight), skip),
+            None => row(id, priority, weight),
+        };
+        (1..).zip(drawn).map(row).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn each_usable_source_comes_once_and_no_other_ever(rows in rows(), phase: u64, probe_free: bool) {
+        let table = table(rows, 1);
+        let mut got = ids(&drawn(&table, phase, probe_free));
+        got.sort_unstable();
+        let usable = |row: &&Row| match row.skip {
+            None | Some(SkipReason::SoftBlocked) => true,
+            Some(SkipReason::Probing) => probe_free,
+            Some(_) => false,
+        };
+        let mut expected: Vec<u64> = table.rows().iter().filter(usable).map(|row| row.source.source.id).collect();
+        expected.sort_unstable();
+        prop_assert_eq!(got, expected);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn over_a_fleet_the_shares_follow_the_weights(
+        weights in proptest::collection::vec(1u32..20, 2..8),
+        phases: [u64; 3],
+    ) {
+        let rows = (1..).zip(&weights).map(|(id, weight)| row(id, 100, *weight)).collect();
+        let table = table(rows, 1);
+        let mut wheels = phases.map(Wheel::new);
+        let mut counts = BTreeMap::new();
+        for pick in 0..9_999 {
+            *counts.entry(first(&table, &mut wheels[pick % 3])).or_insert(0_u32) += 1;
+        }
+        let total: u32 = weights.iter().sum();
+        for (id, weight) in (1_u64..).zip(weights) {
+            let share = f64::from(weight) / f64::from(total);
+            let got = f64::from(counts.get(&id).copied().unwrap_or(0)) / 9_999.0;
+            prop_assert!((got - share).abs() <= 0.02 * share, "{id}: {got} instead of {share}");
+        }
+    }
+}
