@@ -1,0 +1,127 @@
+//! What upkeep knows: the catalogue's channels and the published state of every source.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use waybill_domain::catalog::{Applied, Snapshot, UnknownEdit};
+use waybill_domain::selector::{Revisions, SourceState};
+use waybill_event::config::Channel;
+use waybill_event::failure::Recovery;
+use waybill_event::{ConfigPosition, Source, decode_one};
+use waybill_journal::log::Message;
+use waybill_journal::{Entry, Watched};
+
+use crate::schedule::Wanted;
+
+/// Catalogue and states, folded from what the log and the bucket tell.
+#[derive(Default)]
+pub(crate) struct Known {
+    snapshot: Snapshot,
+    states: BTreeMap<Source, SourceState>,
+    states_current: bool,
+}
+
+/// What a message or a watched value was about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum About {
+    /// One source.
+    Source(Source),
+    /// Everything may have changed.
+    All,
+    /// Nothing that matters here.
+    Nothing,
+}
+
+impl Known {
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub(crate) fn states_current(&self) -> bool {
+        self.states_current
+    }
+
+    /// Folds an edit.
+    pub(crate) fn edit(&mut self, message: &Message) -> About {
+        let at = ConfigPosition(message.sequence);
+        let event = match decode_one(&message.payload) {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::error!(%error, position = %at, "an edit can't be read: upkeep goes on with what it knows");
+                self.snapshot.block(UnknownEdit { position: at, kind: "unreadable".to_owned(), version: 0 });
+                return About::Nothing;
+            }
+        };
+        match self.snapshot.apply(&event, at) {
+            Applied::Channel(replaced) => {
+                let channel = replaced.new.as_ref().or(replaced.old.as_ref());
+                channel.map_or(About::Nothing, |channel| About::Source(channel.source()))
+            }
+            Applied::Known
+            | Applied::Blocked
+            | Applied::Group(_)
+            | Applied::Key(_)
+            | Applied::AdminToken(_)
+            | Applied::Policy(_) => About::Nothing,
+        }
+    }
+
+    /// Takes what the watch of the selector's bucket tells.
+    pub(crate) fn watched(&mut self, watched: Watched) -> About {
+        match watched {
+            Watched::Current => {
+                self.states_current = true;
+                About::All
+            }
+            Watched::Gone { key, .. } => key.parse::<Source>().map_or(About::Nothing, |source| {
+                self.states.remove(&source);
+                About::Source(source)
+            }),
+            Watched::Put(entry) => self.put(&entry),
+        }
+    }
+
+    fn put(&mut self, entry: &Entry) -> About {
+        // The other keys of the bucket are the fold's own.
+        let Ok(source) = entry.key.parse::<Source>() else { return About::Nothing };
+        match serde_json::from_slice::<SourceState>(&entry.value) {
+            Ok(state) => {
+                self.states.insert(source, state);
+                About::Source(source)
+            }
+            Err(error) => {
+                tracing::warn!(%error, %source, "a source's state can't be read");
+                About::Nothing
+            }
+        }
+    }
+
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        self.states.keys().copied().collect()
+    }
+
+    /// Why a source is to be probed, if it is: a verdict disabled it, probes may bring it back, no edit has voided the
+    /// evidence, and configuration lets it serve.
+    pub(crate) fn wanted(&self, source: Source) -> Option<Wanted> {
+        let channel = self.channel(source)?;
+        let disabled = self.states.get(&source)?.disabled.as_ref()?;
+        let due = disabled.recovery == Recovery::Probe
+            && channel.enabled
+            && channel.credential.is_some()
+            && !channel.models.is_empty()
+            && !disabled.revisions.older_than(revisions(channel));
+        due.then(|| Wanted { source, disabling: disabled.id.clone(), version: channel.version })
+    }
+
+    pub(crate) fn channel(&self, source: Source) -> Option<&Arc<Channel>> {
+        self.snapshot.catalog().channel_of(source)
+    }
+}
+
+/// The revisions of a channel's credential and base URL.
+pub(crate) fn revisions(channel: &Channel) -> Revisions {
+    Revisions {
+        credential: channel.credential.as_ref().map_or(0, |credential| credential.revision),
+        base_url: channel.base_url_revision,
+    }
+}

@@ -1,0 +1,15 @@
+//! Upkeep brings sources back that a verdict disabled: it probes them with a tiny call, at growing intervals, one prober
+//! per source over the whole fleet, and records what came of it. It decides nothing about breakers, and it never probes
+//! what only an operator may bring back.
+
+pub mod permit;
+pub mod schedule;
+pub mod status;
+
+mod known;
+mod probe;
+mod runner;
+
+pub use runner::{Parts, Upkeep};
+pub use schedule::Rhythm;
+pub use status::Status;

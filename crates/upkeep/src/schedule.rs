@@ -1,0 +1,194 @@
+//! When which disabled source is probed: pure, without a clock of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use waybill_event::{LogTime, Source};
+
+/// How soon one probe follows another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rhythm {
+    /// After the first probe; doubled after each further one.
+    pub first: Duration,
+    /// At most.
+    pub longest: Duration,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { first: Duration::from_secs(60), longest: Duration::from_secs(3_600) }
+    }
+}
+
+impl Rhythm {
+    /// How long to wait after this many probes that brought nothing.
+    #[must_use]
+    pub fn after(&self, tries: u32) -> Duration {
+        let doubled = 1_u32.checked_shl(tries.saturating_sub(1)).unwrap_or(u32::MAX);
+        self.first.saturating_mul(doubled).min(self.longest.max(self.first))
+    }
+}
+
+/// A source that wants probing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The source.
+    pub source: Source,
+    /// Id of its disabling.
+    pub disabling: Arc<str>,
+    /// Version of its entity: an edit makes the next probe due at once.
+    pub version: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    wanted: Wanted,
+    next: LogTime,
+    under_way: bool,
+}
+
+/// The disabled sources, each with the time of its next probe.
+#[derive(Debug, Clone, Default)]
+pub struct Schedule {
+    entries: BTreeMap<Source, Entry>,
+}
+
+impl Schedule {
+    /// A source wants probing. A new disabling or an edited source is due at once; what is known already stays as it is.
+    pub fn want(&mut self, wanted: Wanted, now: LogTime) {
+        match self.entries.get_mut(&wanted.source) {
+            Some(entry) if entry.wanted == wanted => {}
+            Some(entry) => {
+                entry.wanted = wanted;
+                entry.next = now;
+            }
+            None => {
+                self.entries.insert(wanted.source, Entry { wanted, next: now, under_way: false });
+            }
+        }
+    }
+
+    /// A source wants no probing any more.
+    pub fn forget(&mut self, source: Source) {
+        self.entries.remove(&source);
+    }
+
+    /// The next source whose time has come; from now on it counts as under way.
+    pub fn due(&mut self, now: LogTime) -> Option<Wanted> {
+        let ready = |entry: &&mut Entry| !entry.under_way && entry.next <= now;
+        let entry = self.entries.values_mut().filter(ready).min_by_key(|entry| entry.next)?;
+        entry.under_way = true;
+        Some(entry.wanted.clone())
+    }
+
+    /// What was due is done, or wasn't possible: the next look is at `next`. If the source was disabled anew or edited
+    /// meanwhile, it stays due.
+    pub fn settle(&mut self, done: &Wanted, next: LogTime) {
+        if let Some(entry) = self.entries.get_mut(&done.source) {
+            entry.under_way = false;
+            if entry.wanted == *done {
+                entry.next = next;
+            }
+        }
+    }
+
+    /// When the next one is due; nothing while none wants probing or all are under way.
+    #[must_use]
+    pub fn next_at(&self) -> Option<LogTime> {
+        self.entries.values().filter(|entry| !entry.under_way).map(|entry| entry.next).min()
+    }
+
+    /// How many sources want probing.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use waybill_event::SourceKind;
+
+    use super::*;
+
+    fn at(seconds: i64) -> LogTime {
+        LogTime::from_micros(seconds * 1_000_000)
+    }
+
+    fn wanted(id: u64, disabling: &str, version: u64) -> Wanted {
+        let source = Source { kind: SourceKind::Channel, id };
+        Wanted { source, disabling: disabling.into(), version }
+    }
+
+    #[test]
+    fn intervals_double_up_to_an_hour() {
+        let rhythm = Rhythm::default();
+        let minutes: Vec<u64> = (1..=8).map(|tries| rhythm.after(tries).as_secs() / 60).collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(rhythm.after(0).as_secs(), 60);
+        assert_eq!(rhythm.after(u32::MAX).as_secs(), 3_600);
+    }
+
+    #[test]
+    fn a_disabled_source_is_due_at_once_and_then_by_its_rhythm() {
+        let mut schedule = Schedule::default();
+        let rhythm = Rhythm::default();
+        schedule.want(wanted(1, "a", 1), at(100));
+        let mut probes = Vec::new();
+        let mut tries = 0;
+        for second in 100..=1_100 {
+            let now = at(second);
+            schedule.want(wanted(1, "a", 1), now);
+            if let Some(due) = schedule.due(now) {
+                assert_eq!(schedule.due(now), None, "one at a time");
+                probes.push(second);
+                tries += 1;
+                schedule.settle(&due, now + rhythm.after(tries));
+            }
+        }
+        assert_eq!(probes, [100, 160, 280, 520, 1_000]);
+    }
+
+    #[test]
+    fn an_edit_makes_it_due_at_once() {
+        let mut schedule = Schedule::default();
+        schedule.want(wanted(1, "a", 1), at(0));
+        let due = schedule.due(at(0)).unwrap();
+        schedule.settle(&due, at(3_600));
+        assert_eq!(schedule.next_at(), Some(at(3_600)));
+        schedule.want(wanted(1, "a", 2), at(50));
+        assert_eq!(schedule.next_at(), Some(at(50)));
+        let due = schedule.due(at(50)).unwrap();
+        schedule.want(wanted(1, "b", 3), at(51));
+        schedule.settle(&due, at(9_999));
+        assert_eq!(schedule.next_at(), Some(at(51)), "what is done was about an older state");
+    }
+
+    #[test]
+    fn a_source_that_is_back_is_forgotten() {
+        let mut schedule = Schedule::default();
+        schedule.want(wanted(1, "a", 1), at(0));
+        let due = schedule.due(at(0)).unwrap();
+        schedule.forget(due.source);
+        schedule.settle(&due, at(60));
+        assert!(schedule.is_empty());
+        assert_eq!(schedule.next_at(), None);
+    }
+
+    #[test]
+    fn the_longest_due_comes_first() {
+        let mut schedule = Schedule::default();
+        schedule.want(wanted(1, "a", 1), at(20));
+        schedule.want(wanted(2, "b", 1), at(10));
+        assert_eq!(schedule.len(), 2);
+        let order: Vec<u64> = std::iter::from_fn(|| schedule.due(at(30)).map(|due| due.source.id)).collect();
+        assert_eq!(order, [2, 1]);
+    }
+}
