@@ -59,6 +59,13 @@ pub enum Held {
     Revision(u64),
 }
 
+/// A time to live as stores keep it: whole seconds, rounded up, at least one.
+#[must_use]
+pub fn whole_seconds(ttl: Duration) -> Duration {
+    let up = u64::from(ttl.subsec_nanos() > 0);
+    Duration::from_secs(ttl.as_secs().saturating_add(up).max(1))
+}
+
 /// What a watch tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watched {
@@ -68,7 +75,7 @@ pub enum Watched {
     Gone {
         /// Its key.
         key: String,
-        /// Revision of the removal.
+        /// Revision of the removal; of the newest change known, when the removal itself was missed.
         revision: u64,
     },
     /// Everything that was there when the watch began has been told. Comes exactly once, also for an empty bucket.

@@ -1,8 +1,15 @@
 //! The log's port: streams that are appended to, read and followed, and keyed state with compare-and-set, watches and
 //! expiry. What JetStream does for it is in `journal-nats`; no event is interpreted here.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod faulty;
 pub mod keyed;
 pub mod log;
+pub mod memory;
+pub mod outbox;
+pub mod resume;
+pub mod settle;
 
 use std::sync::Arc;
 
