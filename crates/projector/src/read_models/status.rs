@@ -1,0 +1,63 @@
+//! How a projection is doing, for readiness, metrics and answers.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use waybill_domain::catalog::UnknownEdit;
+use waybill_event::LogTime;
+
+/// How a projection is doing, as seen from this process.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Whether this process folds it.
+    pub leading: bool,
+    /// The epoch it folds under.
+    pub epoch: u64,
+    /// Sequence of the last message folded.
+    pub position: u64,
+    /// When the log took that message.
+    pub stored_at: Option<LogTime>,
+    /// Sequence of the log's last message, as last asked.
+    pub end: u64,
+    /// Since when a message has been waiting here that isn't folded; `None` when all are.
+    pub waiting_since: Option<Instant>,
+    /// What hinders it now, in words.
+    pub trouble: Option<String>,
+    /// The edit that this program can't read, and at which the projection stands still.
+    pub stopped_by: Option<UnknownEdit>,
+    /// What was counted since this process began.
+    pub counts: Counts,
+}
+
+/// What a projection's runner counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Batches committed.
+    pub batches: u64,
+    /// Events folded.
+    pub events: u64,
+    /// Events dropped because they had been folded before.
+    pub duplicates: u64,
+    /// Events beyond the window in which repetitions are noticed: folded, and a reason for an alarm.
+    pub too_far: u64,
+    /// Events put aside.
+    pub unprojectable: u64,
+    /// Messages that are gone from the log before they were folded: a reason for an alarm.
+    pub missing_messages: u64,
+    /// Events of drained outboxes that never came: a reason for an alarm.
+    pub missing_events: u64,
+}
+
+impl Status {
+    /// Messages in the log that aren't folded, as far as is known.
+    #[must_use]
+    pub fn lag_messages(&self) -> u64 {
+        self.end.saturating_sub(self.position)
+    }
+
+    /// For how long the oldest message that isn't folded has been waiting here; zero when all are folded.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
