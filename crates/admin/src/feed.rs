@@ -9,7 +9,8 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_event::{ConfigPosition, DecodeError, Event, LogTime, Position, decode_batch, decode_one};
-use waybill_journal::{Log, Message, Start, Stream};
+use waybill_journal::log::Following;
+use waybill_journal::{Log, Message, ReadError, Start, Stream};
 
 /// Events kept for slow listeners.
 const KEPT: usize = 4_096;
@@ -50,10 +51,16 @@ pub struct Feed {
     running: Arc<Mutex<Option<Running>>>,
 }
 
-/// There are as many listeners as there may be.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("there may be at most {LISTENERS} listeners at a time")]
-pub struct Crowded;
+/// Why nobody can listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// There are as many listeners as there may be.
+    #[error("there may be at most {LISTENERS} listeners at a time")]
+    Crowded,
+    /// The log can't be reached.
+    #[error(transparent)]
+    Away(#[from] ReadError),
+}
 
 /// One listener's end of the feed. The last one that goes stops the following.
 pub struct Listener {
@@ -69,26 +76,47 @@ impl Feed {
         Self { log, tasks, stop, running: Arc::default() }
     }
 
-    /// Listens from now on.
+    /// Listens: everything that is appended after this returns will be told.
     ///
     /// # Errors
-    /// [`Crowded`].
-    pub fn listen(&self) -> Result<Listener, Crowded> {
-        let mut running = self.running.lock();
-        let events = match running.as_ref() {
-            Some(Running { sender, .. }) if sender.receiver_count() >= LISTENERS => return Err(Crowded),
-            Some(Running { sender, .. }) => sender.subscribe(),
-            None => {
-                let (sender, events) = broadcast::channel(KEPT);
-                let stop = self.stop.child_token();
-                for stream in [Stream::Traffic, Stream::Config] {
-                    self.tasks.spawn(pass_on(Arc::clone(&self.log), stream, sender.clone(), stop.clone()));
-                }
-                *running = Some(Running { sender, stop });
-                events
-            }
+    /// [`ListenError`].
+    pub async fn listen(&self) -> Result<Listener, ListenError> {
+        if let Some(events) = self.join()? {
+            return Ok(Listener { feed: self.clone(), events });
+        }
+        let mut starts = Vec::with_capacity(2);
+        for stream in [Stream::Traffic, Stream::Config] {
+            starts.push((stream, self.log.bounds(stream).await?.last + 1));
+        }
+        let events = match self.join()? {
+            // Somebody else began to listen meanwhile.
+            Some(events) => events,
+            None => self.begin(&starts),
         };
         Ok(Listener { feed: self.clone(), events })
+    }
+
+    fn join(&self) -> Result<Option<broadcast::Receiver<Passing>>, ListenError> {
+        match self.running.lock().as_ref() {
+            Some(Running { sender, .. }) if sender.receiver_count() >= LISTENERS => Err(ListenError::Crowded),
+            Some(Running { sender, .. }) => Ok(Some(sender.subscribe())),
+            None => Ok(None),
+        }
+    }
+
+    fn begin(&self, starts: &[(Stream, u64)]) -> broadcast::Receiver<Passing> {
+        let mut running = self.running.lock();
+        if let Some(Running { sender, .. }) = running.as_ref() {
+            return sender.subscribe();
+        }
+        let (sender, events) = broadcast::channel(KEPT);
+        let stop = self.stop.child_token();
+        for (stream, from) in starts {
+            let following = self.log.follow(*stream, Start::At(*from));
+            self.tasks.spawn(pass_on(following, *stream, sender.clone(), stop.clone()));
+        }
+        *running = Some(Running { sender, stop });
+        events
     }
 }
 
@@ -104,8 +132,12 @@ impl Drop for Listener {
     }
 }
 
-async fn pass_on(log: Arc<dyn Log>, stream: Stream, sender: broadcast::Sender<Passing>, stop: CancellationToken) {
-    let mut following = log.follow(stream, Start::New);
+async fn pass_on(
+    mut following: Following,
+    stream: Stream,
+    sender: broadcast::Sender<Passing>,
+    stop: CancellationToken,
+) {
     loop {
         let item = tokio::select! {
             () = stop.cancelled() => return,

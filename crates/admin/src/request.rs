@@ -135,12 +135,12 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 
 fn pointer(path: &Path) -> String {
     let segment = |segment: &Segment| match segment {
-        Segment::Seq { index } => index.to_string(),
-        Segment::Map { key } => key.replace('~', "~0").replace('/', "~1"),
-        Segment::Enum { variant } => variant.clone(),
-        Segment::Unknown => "?".to_owned(),
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { variant } => Some(variant.clone()),
+        Segment::Unknown => None,
     };
-    path.iter().map(segment).collect::<Vec<_>>().join("/")
+    path.iter().filter_map(segment).collect::<Vec<_>>().join("/")
 }
 
 /// Parameters of the query. Faults and unknown ones are refused.

@@ -16,7 +16,7 @@ use waybill_event::{Body, Event, RequestId, Source};
 
 use super::Answer;
 use crate::State;
-use crate::feed::{Listener, Passing, Place};
+use crate::feed::{ListenError, Listener, Passing, Place};
 use crate::problem::Problem;
 use crate::request::Query;
 
@@ -98,8 +98,10 @@ fn speaks_of(event: &Event) -> Option<Source> {
 
 pub(super) async fn tail(Held(state): Held<State>, Query(parameters): Query<Parameters>) -> Answer {
     let filter = Filter::of(parameters)?;
-    let listener =
-        state.feed().listen().map_err(|error| Problem::unavailable("too_many_listeners", error.to_string()))?;
+    let listener = state.feed().listen().await.map_err(|error| match error {
+        ListenError::Crowded => Problem::unavailable("too_many_listeners", error.to_string()),
+        ListenError::Away(_) => Problem::unavailable("log_unavailable", error.to_string()),
+    })?;
     let lines = lines(listener, filter, state.stopping());
     Ok(Sse::new(lines).keep_alive(KeepAlive::new().interval(ALIVE)).into_response())
 }
