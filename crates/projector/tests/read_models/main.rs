@@ -1,5 +1,7 @@
 //! The read models' runner on a real Postgres and the log in memory.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
 mod folding;
 mod ground;
 mod plan;
