@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
+use sqlx::postgres::PgConnection;
 use waybill_domain::history::{
     AbilityRow, AttemptRow, ConfigHistoryRow, ConfigRows, GroupRow, KeyRow, OutcomeRow, RequestRow, SelectionTableRow,
     SourceRow, TrafficRows, TransitionRow,
@@ -53,12 +54,13 @@ impl ReadModel {
     /// [`StoreError`].
     pub async fn compare_traffic(&self, rows: &TrafficRows) -> Result<Comparison, StoreError> {
         self.whole("comparing traffic", async {
+            let held = &mut self.patient_connection().await?;
             let mut found = Comparison::default();
-            found.add(&rows.requests, self.all(|row: &RequestRow| row.request_id).await?);
-            found.add(&rows.attempts, self.all(|row: &AttemptRow| (row.request_id, row.attempt)).await?);
-            found.add(&rows.outcomes, self.all(|row: &OutcomeRow| (row.request_id, row.source)).await?);
-            found.add(&rows.transitions, self.all(|row: &TransitionRow| row.id.clone()).await?);
-            found.add(&rows.selection_tables, self.all(|row: &SelectionTableRow| row.hash).await?);
+            found.add(&rows.requests, all(held, |row: &RequestRow| row.request_id).await?);
+            found.add(&rows.attempts, all(held, |row: &AttemptRow| (row.request_id, row.attempt)).await?);
+            found.add(&rows.outcomes, all(held, |row: &OutcomeRow| (row.request_id, row.source)).await?);
+            found.add(&rows.transitions, all(held, |row: &TransitionRow| row.id.clone()).await?);
+            found.add(&rows.selection_tables, all(held, |row: &SelectionTableRow| row.hash).await?);
             Ok::<_, sqlx::Error>(found)
         })
         .await
@@ -70,22 +72,26 @@ impl ReadModel {
     /// [`StoreError`].
     pub async fn compare_config(&self, rows: &ConfigRows) -> Result<Comparison, StoreError> {
         self.whole("comparing configuration", async {
+            let held = &mut self.patient_connection().await?;
             let mut found = Comparison::default();
-            found.add(&rows.sources, self.all(|row: &SourceRow| row.source).await?);
-            found.add(&rows.groups, self.all(|row: &GroupRow| row.group_id).await?);
-            found.add(&rows.keys, self.all(|row: &KeyRow| row.key_id).await?);
+            found.add(&rows.sources, all(held, |row: &SourceRow| row.source).await?);
+            found.add(&rows.groups, all(held, |row: &GroupRow| row.group_id).await?);
+            found.add(&rows.keys, all(held, |row: &KeyRow| row.key_id).await?);
             let key = |row: &AbilityRow| (row.group_id, row.model.clone(), row.source);
-            found.add(&rows.abilities, self.all(key).await?);
-            found.add(&rows.history, self.all(|row: &ConfigHistoryRow| row.position).await?);
+            found.add(&rows.abilities, all(held, key).await?);
+            found.add(&rows.history, all(held, |row: &ConfigHistoryRow| row.position).await?);
             Ok::<_, sqlx::Error>(found)
         })
         .await
     }
+}
 
-    async fn all<K: Ord, T: Table>(&self, key: impl Fn(&T) -> K) -> Result<BTreeMap<K, T>, sqlx::Error> {
-        let found = sqlx::query(T::select("")).fetch_all(self.pool()).await?;
-        found.iter().map(|row| T::read(row).map(|row| (key(&row), row))).collect()
-    }
+async fn all<K: Ord, T: Table>(
+    connection: &mut PgConnection,
+    key: impl Fn(&T) -> K,
+) -> Result<BTreeMap<K, T>, sqlx::Error> {
+    let found = sqlx::query(T::select("")).fetch_all(connection).await?;
+    found.iter().map(|row| T::read(row).map(|row| (key(&row), row))).collect()
 }
 
 impl Comparison {

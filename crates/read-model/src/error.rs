@@ -88,9 +88,13 @@ fn passes(error: &sqlx::Error) -> bool {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => true,
-        // Connections, authorisation, rollbacks (deadlocks), resources, operator's intervention, the system itself.
-        sqlx::Error::Database(_) => {
-            class(error).is_some_and(|class| matches!(class.as_str(), "08" | "28" | "40" | "53" | "55" | "57" | "58"))
+        // Connections, idle transactions, authorisation, a database or table that isn't there yet, rollbacks
+        // (deadlocks), resources, operator's intervention, the system itself.
+        sqlx::Error::Database(database) => {
+            database.code().is_some_and(|code| code == "42P01")
+                || class(error).is_some_and(|class| {
+                    matches!(class.as_str(), "08" | "25" | "28" | "3D" | "40" | "53" | "55" | "57" | "58")
+                })
         }
         _ => false,
     }

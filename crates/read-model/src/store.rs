@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sqlx::migrate::Migrator;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use waybill_domain::history::Day;
 
 use crate::StoreError;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 
 /// How long each kind of call may take.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +24,9 @@ pub struct Deadlines {
     pub read: Duration,
     /// A batch of a fold.
     pub write: Duration,
+    /// How long a transaction may lie idle before Postgres ends it, so that a writer that was stopped in the middle of a
+    /// batch doesn't keep its successor from taking over.
+    pub idle: Duration,
     /// Bringing the schema up to date, comparing all rows.
     pub whole: Duration,
 }
@@ -35,6 +37,7 @@ impl Default for Deadlines {
             connect: Duration::from_secs(2),
             read: Duration::from_secs(5),
             write: Duration::from_secs(15),
+            idle: Duration::from_secs(5),
             whole: Duration::from_secs(600),
         }
     }
@@ -62,7 +65,14 @@ impl ReadModel {
     /// # Errors
     /// [`StoreError::Address`].
     pub fn connect(url: &str, connections: u32, deadlines: Deadlines) -> Result<Self, StoreError> {
-        let options = PgConnectOptions::from_str(url).map_err(StoreError::Address)?.application_name("waybill");
+        // Postgres ends by itself what we have stopped waiting for.
+        let statement = deadlines.write.max(deadlines.read).as_millis().to_string();
+        let idle = deadlines.idle.as_millis().to_string();
+        let options = PgConnectOptions::from_str(url)
+            .map_err(StoreError::Address)?
+            .application_name("waybill")
+            .options([("statement_timeout", statement), ("idle_in_transaction_session_timeout", idle)])
+            .disable_statement_logging();
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(deadlines.connect)
@@ -76,13 +86,18 @@ impl ReadModel {
     /// # Errors
     /// [`StoreError`].
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let deadline = self.deadlines.whole;
-        match tokio::time::timeout(deadline, MIGRATIONS.run(&self.pool)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(sqlx::migrate::MigrateError::Execute(error))) => Err(error.into()),
-            Ok(Err(error)) => Err(StoreError::Migrate(error)),
-            Err(_) => Err(StoreError::Deadline { what: "bringing the schema up to date", deadline }),
-        }
+        let mut migrations: Migrator = sqlx::migrate!("../../migrations");
+        // A newer program may have gone further already; what this one knows of the schema stays true.
+        migrations.set_ignore_missing(true);
+        self.whole("bringing the schema up to date", async {
+            let mut connection = self.patient_connection().await?;
+            match migrations.run_direct(None, &mut connection, false).await {
+                Ok(()) => Ok(()),
+                Err(MigrateError::Execute(error)) => Err(error.into()),
+                Err(error) => Err(StoreError::Migrate(error)),
+            }
+        })
+        .await
     }
 
     /// Asks Postgres whether it is there.
@@ -120,13 +135,21 @@ impl ReadModel {
         within(self.deadlines.write, what, batch).await
     }
 
-    /// Runs something that looks at all rows within its deadline.
+    /// Runs something that looks at all rows within its deadline; see [`ReadModel::patient_connection`].
     pub(crate) async fn whole<T, E: Into<StoreError>>(
         &self,
         what: &'static str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, StoreError> {
         within(self.deadlines.whole, what, work).await
+    }
+
+    /// A connection taken out of the pool, on which statements may take as long as what looks at all rows.
+    pub(crate) async fn patient_connection(&self) -> Result<PgConnection, sqlx::Error> {
+        let mut connection = self.pool.acquire().await?.detach();
+        let limit = format!("set statement_timeout = {}", self.deadlines.whole.as_millis());
+        sqlx::query(AssertSqlSafe(limit)).execute(&mut connection).await?;
+        Ok(connection)
     }
 }
 

@@ -214,6 +214,29 @@ async fn a_stale_writer_is_refused_and_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_writer_that_stops_in_the_middle_does_not_block_its_successor() {
+    let ground = Ground::new().await;
+    let deadlines = Deadlines { idle: Duration::from_secs(1), ..Deadlines::default() };
+    let sleepy = ReadModel::connect(ground.postgres.url().expose_secret(), 1, deadlines).unwrap();
+    let at = time("2026-11-29T12:00:00Z");
+    let events: Vec<Placed> = (1..3_000)
+        .map(|n| admitted(n, RequestId::from_parts(at + Duration::from_millis(n), [7; 10]), 1, 1, "x"))
+        .collect();
+    let held = ground.checkpoint[1].clone();
+    let to = Checkpoint { position: 1, ..held };
+    let batch = Batch { projection: TRAFFIC, from: 0, to: &to, events: &events, unreadable: Vec::new(), solved: &[] };
+    let mut commit = std::pin::pin!(sleepy.commit(batch));
+    // From here on nobody drives it, wherever it is, as if its process were stopped.
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut commit).await.is_err());
+    let successor = ground.store.take_over(TRAFFIC).await.unwrap();
+    assert_eq!((successor.epoch, successor.position), (2, 0));
+    let refused = commit.await.unwrap_err();
+    assert!(matches!(refused, StoreError::Fenced { .. } | StoreError::Unavailable(_)), "{refused:?}");
+    assert_eq!(ground.store.checkpoint(TRAFFIC).await.unwrap().unwrap().position, 0);
+    ground.finish().await;
+}
+
+#[tokio::test]
 async fn a_difference_is_found_and_told() {
     let mut ground = Ground::new().await;
     let (a, b) = (id("2026-11-29T12:00:00Z", 1), id("2026-11-29T12:00:00Z", 2));

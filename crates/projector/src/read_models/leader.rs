@@ -68,7 +68,11 @@ impl<'a> Leader<'a> {
         let checkpoint = store.take_over(projection).await?;
         tracing::info!(%projection, epoch = checkpoint.epoch, position = checkpoint.position, "folding from here on");
         let leader = Self { projection, journal, store, status, checkpoint, aged: false, end_asked: None };
-        leader.tell(|status| status.leading = true);
+        leader.tell(|status| {
+            status.leading = true;
+            status.trouble = None;
+            status.stopped_by = None;
+        });
         Ok(leader)
     }
 
@@ -77,8 +81,13 @@ impl<'a> Leader<'a> {
         status.epoch = self.checkpoint.epoch;
         status.position = self.checkpoint.position;
         status.stored_at = self.checkpoint.stored_at;
-        status.end = status.end.max(self.checkpoint.position);
         also(&mut status);
+        status.end = status.end.max(self.checkpoint.position);
+        if status.end <= status.position {
+            status.behind_since = None;
+        } else {
+            status.behind_since.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Folds until it can't go on.
@@ -180,10 +189,7 @@ impl<'a> Leader<'a> {
             gathered.add(self.projection, &message);
             if until.is_none() {
                 until = Some(Instant::now() + linger(self.projection));
-                self.tell(|status| {
-                    status.end = status.end.max(message.sequence);
-                    status.waiting_since.get_or_insert_with(Instant::now);
-                });
+                self.tell(|status| status.end = status.end.max(message.sequence));
             }
         }
         Ok(gathered)
@@ -254,13 +260,9 @@ impl<'a> Leader<'a> {
         self.checkpoint = to;
         self.tell(|status| {
             status.trouble = None;
-            if status.end <= status.position {
-                status.waiting_since = None;
-            } else {
-                status.waiting_since = Some(Instant::now());
-            }
             status.counts.add(counts);
         });
+        self.ask_end().await;
         Ok(())
     }
 
@@ -283,12 +285,7 @@ impl<'a> Leader<'a> {
         }
         self.end_asked = Some(Instant::now());
         match self.journal.log.bounds(stream(self.projection)).await {
-            Ok(bounds) => self.tell(|status| {
-                status.end = bounds.last;
-                if status.end <= status.position && status.waiting_since.is_some() {
-                    status.waiting_since = None;
-                }
-            }),
+            Ok(bounds) => self.tell(|status| status.end = bounds.last),
             Err(error) => self.trouble(&error),
         }
     }

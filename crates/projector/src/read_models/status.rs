@@ -19,8 +19,8 @@ pub struct Status {
     pub stored_at: Option<LogTime>,
     /// Sequence of the log's last message, as last asked.
     pub end: u64,
-    /// Since when a message has been waiting here that isn't folded; `None` when all are.
-    pub waiting_since: Option<Instant>,
+    /// Since when the fold hasn't been at the log's end, as far as is known; `None` when it is.
+    pub behind_since: Option<Instant>,
     /// What hinders it now, in words.
     pub trouble: Option<String>,
     /// The edit that this program can't read, and at which the projection stands still.
@@ -55,9 +55,10 @@ impl Status {
         self.end.saturating_sub(self.position)
     }
 
-    /// For how long the oldest message that isn't folded has been waiting here; zero when all are folded.
+    /// For how long the fold hasn't been at the log's end; zero when it is. How old the rows are is another thing: see
+    /// `stored_at`.
     #[must_use]
     pub fn lag(&self) -> Duration {
-        self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed())
+        self.behind_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }

@@ -109,7 +109,7 @@ async fn nothing_is_lost_while_postgres_is_away() {
     ground.postgres.restart().await.unwrap();
     runner.caught_up(TRAFFIC, end).await;
     let status = runner.status(TRAFFIC);
-    assert_eq!((status.trouble, status.waiting_since), (None, None));
+    assert_eq!((status.trouble, status.behind_since), (None, None));
     runner.end().await;
     ground.assert_verified(TRAFFIC, end).await;
     ground.finish().await;
