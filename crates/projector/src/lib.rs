@@ -2,3 +2,4 @@
 //! models. The folds themselves are in `domain`, the tables in `read-model`.
 
 pub mod read_models;
+pub mod selector;

@@ -227,6 +227,24 @@ impl FleetState {
         self.sources.values()
     }
 
+    /// The state of a source, as folded.
+    #[must_use]
+    pub fn source(&self, source: Source) -> Option<&SourceState> {
+        self.sources.get(&source)
+    }
+
+    /// How many sources there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
     /// The value of a source to be written by the leader of this epoch: complete up to the present position.
     #[must_use]
     pub fn value(&self, source: Source, epoch: u64) -> Option<SourceState> {
@@ -338,4 +356,3 @@ impl FleetState {
         }
     }
 }
-

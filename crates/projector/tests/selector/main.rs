@@ -1,6 +1,10 @@
 //! The selector's runner over the journal in memory: adoption, transitions, takeover, paused leaders, faults.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "test code, which clippy only knows inside of test functions"
+)]
 
-#[path = "selector/log.rs"]
 mod log;
 
 use std::collections::BTreeSet;
