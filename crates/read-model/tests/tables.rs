@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
+use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
 use waybill_domain::history::{Applied, Placed, RequestState, TrafficRows};
 use waybill_event::traffic::FinalState;
@@ -226,8 +227,12 @@ async fn a_writer_that_stops_in_the_middle_does_not_block_its_successor() {
     let to = Checkpoint { position: 1, ..held };
     let batch = Batch { projection: TRAFFIC, from: 0, to: &to, events: &events, unreadable: Vec::new(), solved: &[] };
     let mut commit = std::pin::pin!(sleepy.commit(batch));
-    // From here on nobody drives it, wherever it is, as if its process were stopped.
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut commit).await.is_err());
+    let mut watcher = PgConnection::connect(ground.postgres.url().expose_secret()).await.unwrap();
+    let writing = "select exists (select from pg_stat_activity where backend_xid is not null)";
+    while !sqlx::query_scalar::<_, bool>(writing).fetch_one(&mut watcher).await.unwrap() {
+        assert!(tokio::time::timeout(Duration::from_millis(1), &mut commit).await.is_err(), "it is over already");
+    }
+    // From here on nobody drives it, as if its process were stopped in the middle.
     let successor = ground.store.take_over(TRAFFIC).await.unwrap();
     assert_eq!((successor.epoch, successor.position), (2, 0));
     let refused = commit.await.unwrap_err();
