@@ -1,13 +1,16 @@
 //! The log's port: streams that are appended to, read and followed, and keyed state with compare-and-set, watches and
 //! expiry. What JetStream does for it is in `journal-nats`; no event is interpreted here.
 
+pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod faulty;
 pub mod keyed;
+pub mod lease;
 pub mod log;
 pub mod memory;
 pub mod outbox;
+pub mod presence;
 pub mod resume;
 pub mod settle;
 
