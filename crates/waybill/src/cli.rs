@@ -1,0 +1,123 @@
+//! The command line's client side: commands that talk to the admin API and show its answers to people, or as JSON.
+
+mod admin_token;
+mod api;
+mod apply;
+mod channel;
+mod config_history;
+mod connection;
+mod credential;
+mod group;
+mod history;
+mod key;
+mod output;
+mod policy;
+mod reason;
+mod requests;
+mod sources;
+mod status;
+mod tail;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use self::connection::Connection;
+
+/// Commands that talk to the admin API.
+#[derive(Debug, Subcommand)]
+pub enum Client {
+    /// Channels: API keys at base URLs.
+    Channel(At<channel::Channel>),
+    /// Groups: what keys belong to and sources serve.
+    Group(At<group::Group>),
+    /// Client keys.
+    Key(At<key::Key>),
+    /// Tokens of the admin API.
+    AdminToken(At<admin_token::AdminToken>),
+    /// The numbers that breakers and blocks go by.
+    Policy(At<policy::Policy>),
+    /// Make configuration what a file says, in one step.
+    Apply(With<apply::Apply>),
+    /// Tell what happened to a request, and why.
+    History(With<history::History>),
+    /// List requests, newest first.
+    Requests(With<requests::Requests>),
+    /// Show the log's events as they are appended.
+    Tail(With<tail::Tail>),
+    /// Show the sources with their live state.
+    Sources(With<sources::Sources>),
+    /// List the edits of configuration, newest first.
+    ConfigHistory(With<config_history::ConfigHistory>),
+    /// Show what the admin role depends on, and how far behind it is.
+    Status(With<status::Status>),
+}
+
+/// A command with subcommands, and where to send it.
+#[derive(Debug, Args)]
+pub struct At<T: Subcommand> {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    command: T,
+}
+
+/// A command, and where to send it.
+#[derive(Debug, Args)]
+pub struct With<T: Args> {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    command: T,
+}
+
+/// Wrong use of the command line that only shows when it runs: exit code 2, like any other wrong use.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+impl Client {
+    /// Runs the command. The exit code is 0, or 2 for wrong use.
+    ///
+    /// # Errors
+    /// The command was refused or failed.
+    pub async fn run(self) -> anyhow::Result<ExitCode> {
+        match self.send().await {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(error) if error.is::<Usage>() => {
+                // Nobody may be reading any more; the exit code tells.
+                let _unread = writeln!(std::io::stderr(), "waybill: {error:#}");
+                Ok(ExitCode::from(2))
+            }
+            // A reader that has seen enough, such as `head`, is no failure.
+            Err(error) if is_closed_pipe(&error) => Ok(ExitCode::SUCCESS),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(self) -> anyhow::Result<()> {
+        match self {
+            Self::Channel(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Group(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Key(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::AdminToken(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Policy(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Apply(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::History(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Requests(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Tail(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Sources(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::ConfigHistory(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Status(With { connection, command }) => command.run(&connection.open()?).await,
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests;
