@@ -1,5 +1,6 @@
 //! What the tests stand on: a Postgres of their own, a log in memory, runners that are ended.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use waybill_event::LogTime;
+use waybill_event::{Boot, LogTime};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_projector::read_models::{ReadModels, Status, stream, verify};
@@ -53,8 +54,24 @@ impl Ground {
         self.journal.log.bounds(stream(projection)).await.unwrap().last
     }
 
+    /// Two processes that run as they do in production: one of them holds the lease.
+    pub(crate) fn fleet(&self) -> [Running; 2] {
+        ["projector-1", "projector-2"].map(|holder| {
+            Running::of(self.models(), move |models, projection, token| async move {
+                models.run(projection, holder.parse().unwrap(), Boot::new(start_of_time(), 1), token).await;
+            })
+        })
+    }
+
+    fn models(&self) -> Arc<ReadModels> {
+        Arc::new(ReadModels::new(self.journal.clone(), self.store.clone()))
+    }
+
+    /// A runner that doesn't ask whether it may.
     pub(crate) fn runner(&self) -> Running {
-        Running::start(Arc::new(ReadModels::new(self.journal.clone(), self.store.clone())))
+        Running::of(self.models(), |models, projection, token| async move {
+            models.fold(projection, token.cancelled()).await;
+        })
     }
 
     /// The tables hold what a fold from scratch gives; returns how many rows that is.
@@ -79,11 +96,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn start(models: Arc<ReadModels>) -> Self {
+    fn of<W: Future<Output = ()> + Send + 'static>(
+        models: Arc<ReadModels>,
+        work: impl Fn(Arc<ReadModels>, Projection, CancellationToken) -> W,
+    ) -> Self {
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
         for projection in Projection::ALL {
-            let (models, token) = (Arc::clone(&models), token.clone());
-            tasks.spawn(async move { models.fold(projection, token.cancelled()).await });
+            tasks.spawn(work(Arc::clone(&models), projection, token.clone()));
         }
         tasks.close();
         Self { models, token, tasks }
