@@ -17,8 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use waybill_event::{LogTime, ProducerId};
+use waybill_event::{Boot, ProducerId};
 use waybill_journal::Journal;
+use waybill_journal::lease::{LeaseConfig, lead};
+use waybill_journal::outbox::Clock;
 
 pub use schedule::Pace;
 pub use status::{Counts, Status};
@@ -29,15 +31,17 @@ use term::Term;
 /// Between tries of what may pass by itself.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Tells the time of the log, for the markers that a leader writes.
-pub type Clock = Arc<dyn Fn() -> LogTime + Send + Sync>;
+/// What is led, as the lease names it.
+pub const LEASE: &str = "selector";
 
 /// What a runner is built with.
 #[derive(Clone)]
 pub struct Config {
-    /// Who announces.
+    /// Who announces, and asks for the lease.
     pub producer: ProducerId,
-    /// The time of the log.
+    /// In which of its starts.
+    pub boot: Boot,
+    /// The time of the log, for the markers that a leader writes.
     pub clock: Clock,
     /// How often values are written.
     pub pace: Pace,
@@ -61,6 +65,14 @@ impl Runner {
     #[must_use]
     pub fn status(&self) -> Status {
         self.status.lock().clone()
+    }
+
+    /// Leads whenever the lease is to be had, until `stop`.
+    pub async fn run(&self, stop: &CancellationToken) {
+        let lease = LeaseConfig::new(LEASE, self.config.producer.clone(), self.config.boot);
+        let keyed = Arc::clone(&self.journal.keyed);
+        let work = |lost: CancellationToken| async move { self.fold(lost.cancelled(), stop).await };
+        Box::pin(lead(keyed, lease, stop.clone(), work)).await;
     }
 
     /// Folds until `lost` completes (the lease is another's: nothing more is written), until `stop` (what isn't written

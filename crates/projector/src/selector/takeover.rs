@@ -13,8 +13,8 @@ use waybill_domain::selector::{Checkpoint, FOLD_KEY, SourceState};
 use waybill_event::Source;
 use waybill_journal::{AppendError, Bucket, Entry, Held, Keyed, ReadError, Watched, settle};
 
-/// How long reading all values may take.
-const READ_WITHIN: Duration = Duration::from_secs(10);
+/// How long reading all values, or all configuration, may take.
+pub(super) const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Values rewritten at a time.
 const AT_A_TIME: usize = 16;
 
@@ -34,7 +34,7 @@ pub(super) enum Lost {
     #[error("the selector's state can't be written")]
     Write(#[from] AppendError),
     /// Reading took too long.
-    #[error("the selector's state was not told in time")]
+    #[error("what is written already was not told in time")]
     Silent,
     /// A value can't be encoded.
     #[error("a value can't be encoded")]

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::selector::fleet::{Anomaly, Effects, Urgency};
 use waybill_domain::selector::{Checkpoint, FOLD_KEY, FleetState, value_key};
@@ -23,7 +23,7 @@ use super::Config;
 use super::announce::{Announcements, Sent};
 use super::schedule::Schedule;
 use super::status::Status;
-use super::takeover::{Lost, TakenOver, encode, take_over};
+use super::takeover::{Lost, READ_WITHIN, TakenOver, encode, take_over};
 use super::write::{Write, Written, write};
 
 /// Values written at a time.
@@ -171,11 +171,12 @@ impl<'a> Term<'a> {
     /// Configuration that was there already is read before anything is folded, so that one marker covers it.
     async fn read_known_edits(&mut self) -> Result<(), Lost> {
         let bounds = self.journal.log.bounds(Stream::Config).await?;
+        let deadline = Instant::now() + READ_WITHIN;
         while !self.edits_stopped && self.fleet.fed() < ConfigPosition(bounds.last) {
-            match self.edits.next().await {
-                Some(Ok(message)) => self.feed(&message),
-                Some(Err(error)) => return Err(error.into()),
-                None => return Err(Lost::Silent),
+            match timeout_at(deadline, self.edits.next()).await {
+                Ok(Some(Ok(message))) => self.feed(&message),
+                Ok(Some(Err(error))) => self.trouble(&error),
+                Ok(None) | Err(_) => return Err(Lost::Silent),
             }
         }
         if self.edits_stopped && self.fleet.needs().is_some() {
