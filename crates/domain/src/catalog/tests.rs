@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use waybill_event::config::{ChannelModel, CredentialRef, Limits};
 use waybill_event::{Actor, Draft, Identity, LogTime};
 
@@ -268,4 +269,71 @@ fn folding_twice_changes_nothing_and_the_newest_of_each_subject_is_enough() {
         apply(&mut compact, event, ConfigPosition(n));
     }
     assert_eq!(compact, book.catalog);
+}
+
+/// Commands on few names and ids, so that they often meet: most are refused, none may do harm.
+fn any_command() -> impl Strategy<Value = Command> {
+    let name = || prop::sample::select(vec!["a", "b", "c"]).prop_map(str::to_owned);
+    let id = || 1..4_u64;
+    let models = || prop::collection::vec(prop::sample::select(vec!["m", "n", "o"]), 0..3);
+    let groups = || prop::collection::vec(1..3_u64, 0..2);
+    let made = (name(), models(), groups(), -1..2_i32).prop_map(|(name, models, groups, priority)| {
+        let models = models.into_iter().map(|name| ChannelModel { name: name.to_owned(), upstream: None }).collect();
+        let groups = groups.into_iter().map(|id| GroupRef::Id(GroupId::new(id))).collect();
+        new_channel(channel::New { models, groups, priority, ..channel(&name) })
+    });
+    let edited = (id(), 1..5_u64, models(), any::<bool>()).prop_map(|(id, expected, models, bare)| {
+        let models = models.into_iter().map(|name| ChannelModel { name: name.to_owned(), upstream: None }).collect();
+        let credential = bare.then_some(None);
+        edit_channel(id, expected, channel::Patch { models: Some(models), credential, ..channel::Patch::default() })
+    });
+    prop_oneof![
+        made,
+        edited,
+        id().prop_map(|id| Command::Channel(channel::Command::Disable { id: ChannelId::new(id), expected: None })),
+        id().prop_map(|id| Command::Channel(channel::Command::Enable { id: ChannelId::new(id), expected: None })),
+        id().prop_map(|id| Command::Channel(channel::Command::Delete { id: ChannelId::new(id), expected: None })),
+        name().prop_map(|name| new_group(&name)),
+        id().prop_map(|id| Command::Group(group::Command::Delete { id: GroupId::new(id), expected: None })),
+        (name(), name()).prop_map(|(name, mac)| new_key(&name, &mac)),
+        id().prop_map(|id| Command::Key(key::Command::Revoke { id: KeyId::new(id), expected: None })),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    #[test]
+    fn any_history_folds_alike_whole_or_from_the_newest_of_each_subject(
+        commands in prop::collection::vec(any_command(), 0..40),
+    ) {
+        let mut book = Book::default();
+        let mut view = Snapshot::default();
+        for command in commands {
+            let before = book.log.len();
+            if book.run(command).is_err() {
+                prop_assert_eq!(book.log.len(), before);
+            }
+            for (n, event) in (1..).zip(&book.log).skip(before) {
+                view.apply(event, ConfigPosition(n));
+            }
+        }
+        let whole = Snapshot::of(book.catalog.clone());
+        prop_assert_eq!(view.catalog(), &book.catalog);
+        prop_assert_eq!(view.index(), whole.index());
+        let mut newest = BTreeMap::new();
+        for (n, event) in (1..).zip(&book.log) {
+            let Body::Config(change) = &event.draft.body else { continue };
+            newest.insert(change.subject(), (n, event));
+        }
+        let mut newest: Vec<_> = newest.into_values().collect();
+        newest.sort_by_key(|(n, _)| *n);
+        let mut compact = Catalog::default();
+        for (n, event) in newest {
+            apply(&mut compact, event, ConfigPosition(n));
+        }
+        prop_assert_eq!(&compact, &book.catalog);
+        for key in book.catalog.keys.values() {
+            prop_assert!(book.catalog.groups.contains_key(&key.group), "a key's group always lives");
+        }
+    }
 }
