@@ -9,14 +9,11 @@ pub mod refold;
 mod status;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::pin::pin;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
-use waybill_event::{Boot, ProducerId};
 use waybill_journal::Journal;
-use waybill_journal::lease::{LeaseConfig, lead};
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
 pub use gather::stream;
@@ -30,17 +27,6 @@ use leader::{Ended, Leader};
 const HELPLESS: Duration = Duration::from_secs(5);
 /// Between tries of what may pass by itself.
 const RETRY: Duration = Duration::from_millis(500);
-
-/// How a turn of folding ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Folding {
-    /// It was told to end.
-    Lost,
-    /// Another process folds now.
-    Fenced,
-    /// It can't go on without somebody's doing: an edit can't be read here, or the store refuses what this program asks.
-    Helpless,
-}
 
 /// Folds the log into the read models.
 pub struct ReadModels {
@@ -70,47 +56,27 @@ impl ReadModels {
         }
     }
 
-    /// Folds a projection whenever the lease says that it is this process that does, until `stop` is cancelled. The
-    /// lease is held in the name of `holder` in its start `boot`.
-    pub async fn run(&self, projection: Projection, holder: ProducerId, boot: Boot, stop: CancellationToken) {
-        let lease = LeaseConfig::new(format!("read_models_{projection}"), holder, boot);
-        while !stop.is_cancelled() {
-            // Ends the turn at the lease too, where going on needs somebody's doing.
-            let turn = stop.child_token();
-            let work = |lost: CancellationToken| {
-                let turn = turn.clone();
-                async move {
-                    let ended = async {
-                        tokio::select! {
-                            () = lost.cancelled() => {}
-                            () = turn.cancelled() => {}
-                        }
-                    };
-                    if self.fold(projection, ended).await == Folding::Helpless {
-                        turn.cancel();
-                    }
-                }
-            };
-            lead(Arc::clone(&self.journal.keyed), lease.clone(), turn.clone(), work).await;
+    /// Folds a projection until `lost` completes, which the holder of its lease says, or until it can't go on: another
+    /// process took over, an edit can't be read here, or the store refuses what this program asks of it. What hinders
+    /// it stands in its status; where only somebody's doing helps, it ends after a pause, so that it can be called again
+    /// and again.
+    pub async fn fold(&self, projection: Projection, lost: impl Future<Output = ()>) {
+        let mut lost = pin!(lost);
+        let hopeless = tokio::select! {
+            () = &mut lost => false,
+            hopeless = self.fold_on(projection) => hopeless,
+        };
+        self.held(projection).lock().leading = false;
+        if hopeless {
             tokio::select! {
-                () = stop.cancelled() => {}
+                () = lost => {}
                 () = tokio::time::sleep(HELPLESS) => {}
             }
         }
     }
 
-    /// Folds a projection, without asking for a lease, until `lost` completes or it can't go on. What hinders it stands
-    /// in its status.
-    pub async fn fold(&self, projection: Projection, lost: impl Future<Output = ()>) -> Folding {
-        let folding = tokio::select! {
-            () = lost => Folding::Lost,
-            folding = self.fold_on(projection) => folding,
-        };
-        self.held(projection).lock().leading = false;
-        folding
-    }
-
-    async fn fold_on(&self, projection: Projection) -> Folding {
+    /// Folds until it can't go on; returns whether only somebody's doing helps.
+    async fn fold_on(&self, projection: Projection) -> bool {
         let status = self.held(projection);
         let leader = loop {
             match self.begin(projection).await {
@@ -126,20 +92,20 @@ impl ReadModels {
         match leader.lead().await {
             Ended::Fenced => {
                 tracing::warn!(%projection, "another process folds now");
-                Folding::Fenced
+                false
             }
             Ended::Stopped(edit) => {
                 tracing::error!(%projection, %edit, "the fold stands still");
                 let mut status = status.lock();
                 status.trouble = Some(edit.to_string());
                 status.stopped_by = Some(edit);
-                Folding::Helpless
+                true
             }
             Ended::Failed(error) => {
                 let text = words(&error);
                 tracing::error!(%projection, error = %text, "the fold can't go on");
                 status.lock().trouble = Some(text);
-                Folding::Helpless
+                true
             }
         }
     }

@@ -6,7 +6,7 @@ use waybill_journal::Stream;
 use waybill_projector::read_models::verify;
 use waybill_read_model::{Batch, Projection, Unprojectable, Why};
 
-use crate::ground::{Ground, Running, start_of_time, wait_until};
+use crate::ground::{Ground, start_of_time, wait_until};
 use crate::plan::{Traffic, message};
 
 const TRAFFIC: Projection = Projection::Traffic;
@@ -92,21 +92,18 @@ async fn of_two_runners_one_is_refused() {
 async fn one_of_a_fleet_leads_and_another_follows_it() {
     let ground = Ground::new().await;
     let mut traffic = Traffic::new();
-    for payload in traffic.messages(20) {
-        ground.traffic(payload).await;
-    }
-    let mut fleet = Vec::from(ground.fleet());
-    for _ in 0..2 {
+    let mut fleet = ground.fleet();
+    while !fleet.is_empty() {
+        for payload in traffic.messages(10) {
+            ground.traffic(payload).await;
+        }
         let end = ground.end(TRAFFIC).await;
-        let leads = |fleet: &[Running]| fleet.iter().position(|one| one.status(TRAFFIC).position >= end);
-        wait_until("a leader", || leads(&fleet).is_some(), || format!("{}", fleet.len())).await;
-        let leader = fleet.remove(leads(&fleet).unwrap());
+        let leader = || fleet.iter().position(|one| one.status(TRAFFIC).position >= end);
+        wait_until("a leader", || leader().is_some(), || fleet.len().to_string()).await;
+        let leader = fleet.swap_remove(leader().unwrap());
         assert!(fleet.iter().all(|one| !one.status(TRAFFIC).leading), "one leads, the other waits");
         leader.end().await;
         ground.assert_verified(TRAFFIC, end).await;
-        for payload in traffic.messages(5) {
-            ground.traffic(payload).await;
-        }
     }
     ground.finish().await;
 }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_event::{Boot, LogTime};
+use waybill_journal::lease::{LeaseConfig, lead};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_projector::read_models::{ReadModels, Status, stream, verify};
@@ -54,24 +55,37 @@ impl Ground {
         self.journal.log.bounds(stream(projection)).await.unwrap().last
     }
 
-    /// Two processes that run as they do in production: one of them holds the lease.
-    pub(crate) fn fleet(&self) -> [Running; 2] {
-        ["projector-1", "projector-2"].map(|holder| {
-            Running::of(self.models(), move |models, projection, token| async move {
-                models.run(projection, holder.parse().unwrap(), Boot::new(start_of_time(), 1), token).await;
-            })
-        })
-    }
-
     fn models(&self) -> Arc<ReadModels> {
         Arc::new(ReadModels::new(self.journal.clone(), self.store.clone()))
     }
 
     /// A runner that doesn't ask whether it may.
     pub(crate) fn runner(&self) -> Running {
-        Running::of(self.models(), |models, projection, token| async move {
-            models.fold(projection, token.cancelled()).await;
+        Running::start(self.models(), |models, projection, stop| async move {
+            models.fold(projection, stop.cancelled()).await;
         })
+    }
+
+    /// Two processes as they run in production: one of them holds the lease.
+    pub(crate) fn fleet(&self) -> Vec<Running> {
+        let led = |holder: &'static str| {
+            let keyed = Arc::clone(&self.journal.keyed);
+            Running::start(self.models(), move |models, projection, stop| {
+                let boot = Boot::new(start_of_time(), 1);
+                let lease = LeaseConfig::new(projection.as_str(), holder.parse().unwrap(), boot);
+                let stopping = stop.clone();
+                lead(Arc::clone(&keyed), lease, stop, move |lost| {
+                    let (models, stopping) = (Arc::clone(&models), stopping.clone());
+                    async move {
+                        tokio::select! {
+                            () = models.fold(projection, lost.cancelled()) => {}
+                            () = stopping.cancelled() => {}
+                        }
+                    }
+                })
+            })
+        };
+        vec![led("projector-1"), led("projector-2")]
     }
 
     /// The tables hold what a fold from scratch gives; returns how many rows that is.
@@ -96,7 +110,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn of<W: Future<Output = ()> + Send + 'static>(
+    fn start<W: Future<Output = ()> + Send + 'static>(
         models: Arc<ReadModels>,
         work: impl Fn(Arc<ReadModels>, Projection, CancellationToken) -> W,
     ) -> Self {
