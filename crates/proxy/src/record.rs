@@ -97,7 +97,6 @@ impl Record {
         self.admitted.elapsed()
     }
 
-
     /// The attempt loop.
     pub const fn machine(&mut self) -> &mut Machine {
         &mut self.machine

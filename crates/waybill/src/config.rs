@@ -170,10 +170,9 @@ impl Config {
     /// # Errors
     /// [`ConfigError`]: the file can't be read, or isn't a whole and valid configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text)
-            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
     }
 
     /// The process's name in the log.
@@ -190,7 +189,6 @@ impl Config {
 /// # Errors
 /// [`ConfigError::Read`].
 pub fn read_secret(path: &Path) -> Result<SecretString, ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     Ok(SecretString::from(text.trim().to_owned()))
 }

@@ -19,7 +19,6 @@ use waybill_services::Launcher;
 
 use self::fleet::Fleet;
 use self::folder::Folder;
-pub use self::folder::{Addresses, Process};
 use self::servers::Servers;
 
 /// Run the whole product on this machine.

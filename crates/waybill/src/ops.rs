@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -22,17 +23,28 @@ pub struct Dependency {
     /// How far behind it is, in milliseconds, where that can be said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_ms: Option<u64>,
+    /// How many positions are missing to the log's end, where that can be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
     /// The position reached, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<String>,
 }
 
+impl Dependency {
+    /// A dependency that is as it should be, or isn't.
+    pub fn new(name: &'static str, ready: bool, state: impl Into<String>) -> Self {
+        Self { name, ready, state: state.into(), lag_ms: None, behind: None, position: None }
+    }
+}
+
 /// What a role tells of itself.
+#[async_trait]
 pub trait Role: Send + Sync + 'static {
     /// The role's name.
     fn name(&self) -> &str;
     /// Everything it depends on, with state and lag.
-    fn dependencies(&self) -> Vec<Dependency>;
+    async fn dependencies(&self) -> Vec<Dependency>;
     /// Whether it is on its way out: then it isn't ready, whatever it depends on.
     fn draining(&self) -> bool;
     /// Its metrics, in the text form of OpenMetrics.
@@ -58,8 +70,8 @@ pub struct Readiness {
 
 impl Readiness {
     /// Asks a role.
-    pub fn of(role: &dyn Role) -> Self {
-        let dependencies = role.dependencies();
+    pub async fn of(role: &dyn Role) -> Self {
+        let dependencies = role.dependencies().await;
         let draining = role.draining();
         let ready = !draining && dependencies.iter().all(|d| d.ready);
         Self { role: role.name().to_owned(), ready, draining, dependencies }
@@ -77,7 +89,7 @@ pub fn router(role: Arc<dyn Role>) -> Router {
 }
 
 async fn ready(State(role): State<Arc<dyn Role>>) -> Response {
-    let readiness = Readiness::of(role.as_ref());
+    let readiness = Readiness::of(role.as_ref()).await;
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(readiness)).into_response()
 }

@@ -7,19 +7,28 @@ pub mod proxy;
 pub mod upkeep;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use waybill_event::ProducerId;
-use waybill_journal_nats::{Connection, NatsConfig, SetupConfig};
+use waybill_event::{Boot, LogTime, ProducerId};
+use waybill_journal::Journal;
+use waybill_journal::clock::{LogClock, boottime};
+use waybill_journal::lease::LeaseConfig;
+use waybill_journal::presence::{Presence, Report};
+use waybill_journal_nats::{Connection, Health, NatsConfig, SetupConfig};
+use waybill_proxy::Replica;
 use waybill_secret::{KeyRing, Peppers, Vault};
 
 use crate::config::{Config, ConfigError, read_secret};
-use crate::ops::{self, Role};
+use crate::ops::{self, Dependency, Role};
 use crate::serve::{Drained, serve};
 
 /// Time a scrape or a health check may still take at a stop.
@@ -35,6 +44,8 @@ pub struct Booted {
     pub path: PathBuf,
     /// The process's name in the log.
     pub producer: ProducerId,
+    /// This start of it.
+    pub boot: Boot,
     /// Cancelled when the process is asked to stop.
     pub stop: CancellationToken,
     /// Owns every task of the process.
@@ -52,7 +63,7 @@ impl Booted {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         tasks.spawn(crate::signals::cancel_when_asked(stop.clone())?);
-        Ok(Self { config, path: path.to_owned(), producer, stop, tasks })
+        Ok(Self { config, path: path.to_owned(), producer, boot: new_boot(), stop, tasks })
     }
 
     fn missing(&self, role: &'static str, what: &'static str) -> ConfigError {
@@ -187,4 +198,126 @@ pub async fn log_command(command: LogCommand) -> anyhow::Result<std::process::Ex
         }
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// Whether the log answers.
+#[must_use]
+pub fn log_dependency(health: Health) -> Dependency {
+    match health {
+        Health::Connected => Dependency::new("log", true, "connected"),
+        Health::Disconnected => Dependency::new("log", false, "disconnected"),
+    }
+}
+
+/// A registry in the text form of OpenMetrics.
+#[must_use]
+pub fn render(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing into a String doesn't fail.
+    let written = encode(&mut text, registry);
+    debug_assert!(written.is_ok(), "metrics always render");
+    text
+}
+
+/// A few numbers as gauges.
+#[must_use]
+pub fn render_gauges(prefix: &str, gauges: &[(&'static str, u64)]) -> String {
+    let mut registry = Registry::with_prefix(prefix);
+    for (name, value) in gauges {
+        let gauge: Gauge<u64, AtomicU64> = Gauge::default();
+        gauge.set(*value);
+        registry.register(*name, name.replace('_', " "), gauge);
+    }
+    render(&registry)
+}
+
+/// A start of this process.
+#[must_use]
+pub fn new_boot() -> Boot {
+    Boot::new(system_time(), rand::random())
+}
+
+/// The machine's own time, for what must have one before the log's is known.
+#[must_use]
+pub fn system_time() -> LogTime {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    LogTime::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// The process's clock of the log, kept by its presence.
+#[derive(Clone)]
+pub struct Clock {
+    clock: LogClock,
+    reports: Arc<OnceLock<Arc<Replica>>>,
+    stop: CancellationToken,
+}
+
+impl Clock {
+    /// Begins to beat.
+    #[must_use]
+    pub fn start(booted: &Booted, journal: &Journal, role: &str) -> Self {
+        let clock = LogClock::new(boottime());
+        let (reports, stop) = (Arc::<OnceLock<Arc<Replica>>>::default(), CancellationToken::new());
+        let presence = Presence::new(journal.keyed.clone(), booted.producer.clone(), booted.boot, role, clock.clone());
+        let (reported, stopped) = (reports.clone(), stop.clone());
+        booted.tasks.spawn(async move {
+            let report = || reported.get().map_or_else(Report::default, |replica| report_of(replica));
+            presence.run(report, stopped).await;
+        });
+        Self { clock, reports, stop }
+    }
+
+    /// The time of the log, once it is known.
+    #[must_use]
+    pub fn now(&self) -> Option<LogTime> {
+        self.clock.now()
+    }
+
+    /// The clock as requests read it.
+    #[must_use]
+    pub fn reader(&self) -> Arc<dyn Fn() -> Option<LogTime> + Send + Sync> {
+        let clock = self.clock.clone();
+        Arc::new(move || clock.now())
+    }
+
+    /// The clock, and the machine's own time until it is known.
+    #[must_use]
+    pub fn or_system(&self) -> Arc<dyn Fn() -> LogTime + Send + Sync> {
+        let clock = self.clock.clone();
+        Arc::new(move || clock.now().unwrap_or_else(system_time))
+    }
+
+    /// What the beats tell from now on.
+    pub fn report(&self, replica: Arc<Replica>) {
+        // A process has one replica; a second one would be a mistake of the wiring, and the first goes on.
+        let _set_before = self.reports.set(replica);
+    }
+
+    /// Ends the beats.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+fn report_of(replica: &Replica) -> Report {
+    Report {
+        in_flight: replica.metrics().in_flight(),
+        config: replica.snapshot().position(),
+        outbox_bytes: replica.outbox().status().bytes,
+    }
+}
+
+/// Leads a fold again and again, in a task of the process, until it stops. `work` gets a token that is cancelled when
+/// the lease is lost, and the one that is cancelled at the stop.
+pub fn lead<F, W>(booted: &Booted, journal: &Journal, name: &'static str, work: F)
+where
+    F: Fn(CancellationToken, CancellationToken) -> W + Send + Sync + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    let config = LeaseConfig::new(name, booted.producer.clone(), booted.boot);
+    let (keyed, stop) = (journal.keyed.clone(), booted.stop.clone());
+    booted.tasks.spawn(async move {
+        let stopping = stop.clone();
+        waybill_journal::lease::lead(keyed, config, stop, move |lost| work(lost, stopping.clone())).await;
+    });
 }

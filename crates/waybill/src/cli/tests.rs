@@ -62,3 +62,19 @@ fn contradictions_are_refused() {
     check("waybill key edit ci --expires-at T --never-expires", Some(ErrorKind::ArgumentConflict));
     check("waybill policy set", Some(ErrorKind::MissingRequiredArgument));
 }
+
+#[test]
+fn help_says_what_each_command_does() {
+    use clap::CommandFactory as _;
+    fn help(command: &mut clap::Command, out: &mut String) {
+        out.push_str(&format!("{}\n\n", command.render_help()));
+        for below in command.get_subcommands_mut().filter(|below| below.get_name() != "help") {
+            help(below, out);
+        }
+    }
+    let mut all = String::new();
+    let mut command = Try::command().term_width(100);
+    command.build();
+    help(&mut command, &mut all);
+    insta::assert_snapshot!(all);
+}

@@ -54,11 +54,8 @@ impl Fleet {
         servers: &Servers,
         prepared: &Prepared,
     ) -> anyhow::Result<Self> {
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_secs(2))
-            .build()
-            .context("an HTTP client")?;
+        let client =
+            reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(2)).build().context("an HTTP client")?;
         let mut fleet = Self {
             launcher: launcher.clone(),
             members: Vec::new(),

@@ -1,0 +1,167 @@
+//! The projector: three folds of the log, each led by one process of the fleet.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use secrecy::ExposeSecret;
+use tokio_util::sync::CancellationToken;
+use waybill_journal_nats::Connection;
+use waybill_projector::read_models::ReadModels;
+use waybill_projector::selector::{self, Pace, Runner};
+use waybill_read_model::{Deadlines, Projection, ReadModel};
+
+use super::{Booted, Clock, lead};
+use crate::ops::{Dependency, Role};
+
+/// Connections to Postgres: one a projection and one to spare.
+const CONNECTIONS: u32 = 3;
+
+struct Projector {
+    name: String,
+    connection: Arc<Connection>,
+    selector: Arc<Runner>,
+    read_models: Arc<ReadModels>,
+    stop: CancellationToken,
+}
+
+/// Runs the role until it is asked to stop.
+///
+/// # Errors
+/// Its configuration can't be used, or the log can't be reached at the start.
+pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
+    let booted = Booted::read(path)?;
+    let store =
+        ReadModel::connect(booted.postgres_url("projector")?.expose_secret(), CONNECTIONS, Deadlines::default())?;
+    let connection = Arc::new(booted.connect().await?);
+    let journal = connection.journal().clone();
+    let clock = Clock::start(&booted, &journal, "projector");
+    let config = selector::Config {
+        producer: booted.producer.clone(),
+        boot: booted.boot,
+        clock: clock.or_system(),
+        pace: Pace::default(),
+    };
+    let role = Arc::new(Projector {
+        name: booted.config.name.clone(),
+        selector: Arc::new(Runner::new(journal.clone(), config)),
+        read_models: Arc::new(ReadModels::new(journal.clone(), store.clone())),
+        connection: connection.clone(),
+        stop: booted.stop.clone(),
+    });
+    let ops = CancellationToken::new();
+    booted.serve_ops(role.clone(), ops.clone()).await?;
+
+    let runner = role.selector.clone();
+    lead(&booted, &journal, "selector", move |lost, stop| {
+        let runner = runner.clone();
+        async move { runner.fold(lost.cancelled(), &stop).await }
+    });
+    for projection in [Projection::Config, Projection::Traffic] {
+        let read_models = role.read_models.clone();
+        lead(&booted, &journal, projection.as_str(), move |lost, stop| {
+            let read_models = read_models.clone();
+            async move {
+                tokio::select! {
+                    () = read_models.fold(projection, lost.cancelled()) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        });
+    }
+    booted.stop.cancelled().await;
+    tracing::info!("stopping");
+    ops.cancel();
+    clock.stop();
+    booted.tasks.close();
+    booted.tasks.wait().await;
+    store.close().await;
+    if let Ok(connection) = Arc::try_unwrap(connection) {
+        connection.close().await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[async_trait]
+impl Role for Projector {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn dependencies(&self) -> Vec<Dependency> {
+        let mut all = vec![super::log_dependency(self.connection.health())];
+        let selector = self.selector.status();
+        all.push(Dependency {
+            lag_ms: Some(millis(selector.lag())),
+            behind: Some(selector.lag_messages()),
+            position: Some(selector.position.to_string()),
+            ..Dependency::new("selector", true, led(selector.leading, selector.trouble.as_deref()))
+        });
+        for (projection, name) in
+            [(Projection::Config, "read_model_config"), (Projection::Traffic, "read_model_traffic")]
+        {
+            let status = self.read_models.status(projection);
+            // Without Postgres the selector still folds: the role serves with it away, and says so.
+            all.push(Dependency {
+                lag_ms: Some(millis(status.lag())),
+                behind: Some(status.lag_messages()),
+                position: Some(status.position.to_string()),
+                ..Dependency::new(name, status.stopped_by.is_none(), led(status.leading, status.trouble.as_deref()))
+            });
+        }
+        all
+    }
+
+    fn draining(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    fn metrics(&self) -> String {
+        let mut registry = Registry::with_prefix("waybill");
+        let families = [
+            ("fold_leading", "Whether this process leads the fold"),
+            ("fold_lag_milliseconds", "How long the oldest unfolded message has waited"),
+            ("fold_behind_messages", "Messages not folded yet"),
+        ]
+        .map(|(name, help)| {
+            let family = Family::<OfFold, Gauge>::default();
+            registry.register(name, help, family.clone());
+            family
+        });
+        let selector = self.selector.status();
+        let mut rows = vec![("selector", selector.leading, millis(selector.lag()), selector.lag_messages())];
+        for projection in [Projection::Config, Projection::Traffic] {
+            let status = self.read_models.status(projection);
+            rows.push((projection.as_str(), status.leading, millis(status.lag()), status.lag_messages()));
+        }
+        for (fold, leading, lag, behind) in rows {
+            for (family, value) in families.iter().zip([u64::from(leading), lag, behind]) {
+                let labels = OfFold { fold: fold.to_owned() };
+                family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
+            }
+        }
+        super::render(&registry)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFold {
+    fold: String,
+}
+
+fn led(leading: bool, trouble: Option<&str>) -> String {
+    match (leading, trouble) {
+        (_, Some(trouble)) => trouble.to_owned(),
+        (true, None) => "leading".to_owned(),
+        (false, None) => "standing by".to_owned(),
+    }
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

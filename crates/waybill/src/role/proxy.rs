@@ -1,0 +1,229 @@
+//! A proxy replica: it serves clients, and drains when it is asked to stop.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use waybill_domain::selector::breaker::Phase;
+use waybill_domain::selector::{SourceState, state::ScopeState};
+use waybill_domain::verdict::RuleSet;
+use waybill_event::LogTime;
+use waybill_journal::outbox::{Outbox, OutboxConfig};
+use waybill_journal_nats::Connection;
+use waybill_proxy::metrics::Readings;
+use waybill_proxy::probes::Probes;
+use waybill_proxy::replica::Known;
+use waybill_proxy::{Limits, Parts, Replica, follow, router};
+use waybill_upstream::{DispatchConfig, Dispatcher};
+
+use super::{Booted, Clock, bind, system_time};
+use crate::ops::{Dependency, Role};
+use crate::serve::{Drained, serve};
+
+/// Subject of this role's events.
+const SUBJECT: &str = "wb.traffic.0.proxy";
+/// Time the log gets to take what is left in the outbox at a stop.
+const FLUSH: Duration = Duration::from_secs(10);
+/// The exit code of a stop that left something behind.
+const LEFT_BEHIND: u8 = 3;
+
+struct Proxy {
+    name: String,
+    connection: Arc<Connection>,
+    replica: Arc<Replica>,
+    clock: Clock,
+}
+
+/// Runs the role until it is asked to stop, and drains.
+///
+/// # Errors
+/// Its configuration can't be used, the log can't be reached at the start, or an address is taken.
+pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
+    let booted = Booted::read(path)?;
+    let (vault, peppers) = (booted.vault("proxy")?, booted.peppers("proxy")?);
+    let listener = bind(booted.config.proxy.listen).await?;
+    let connection = Arc::new(booted.connect().await?);
+    let journal = connection.journal().clone();
+    let clock = Clock::start(&booted, &journal, "proxy");
+    let boot = booted.boot;
+    let config = OutboxConfig {
+        max_bytes: booted.config.proxy.outbox_max_bytes,
+        ..OutboxConfig::new(booted.config.data_dir.join("outbox"), booted.producer.clone(), SUBJECT, clock.or_system())
+    };
+    let (outbox, publisher) = Outbox::open(config, boot).context("the outbox")?;
+    let publishing = CancellationToken::new();
+    booted.tasks.spawn(publisher.run(journal.log.clone(), publishing.clone()));
+    let following = CancellationToken::new();
+    let probes = Probes::start(&journal, &booted.producer, boot, &booted.tasks, &following);
+    let replica = Replica::new(Parts {
+        outbox: outbox.clone(),
+        clock: clock.reader(),
+        vault,
+        peppers,
+        dispatcher: Dispatcher::new(&DispatchConfig::default())?,
+        rules: Arc::new(RuleSet::builtin().clone()),
+        probes,
+        limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
+    });
+    clock.report(replica.clone());
+    for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector] {
+        let (replica, journal, stop) = (replica.clone(), journal.clone(), following.clone());
+        booted.tasks.spawn(async move {
+            match follower {
+                Follower::Catalog => follow::catalog(replica, journal, stop).await,
+                Follower::Credentials => follow::credentials(replica, journal, stop).await,
+                Follower::Selector => follow::selector(replica, journal, stop).await,
+            }
+        });
+    }
+    let role = Arc::new(Proxy {
+        name: booted.config.name.clone(),
+        connection: connection.clone(),
+        replica: replica.clone(),
+        clock: clock.clone(),
+    });
+    let ops = CancellationToken::new();
+    booted.serve_ops(role.clone(), ops.clone()).await?;
+
+    let accepting = CancellationToken::new();
+    let grace = Duration::from_millis(booted.config.proxy.grace_ms);
+    let serving = booted.tasks.spawn(serve(listener, router(replica.clone()), accepting.clone(), grace));
+    tracing::info!(listen = %booted.config.proxy.listen, %boot, "serving");
+
+    booted.stop.cancelled().await;
+    tracing::info!("draining");
+    replica.drain();
+    tokio::time::sleep(Duration::from_millis(booted.config.proxy.drain_delay_ms)).await;
+    accepting.cancel();
+    let drained = serving.await.context("the listener's task")?;
+    let closed = outbox.close(FLUSH).await;
+    tracing::info!(?drained, flushed = closed.drained, left = closed.unacknowledged, "drained");
+    for token in [following, publishing, ops] {
+        token.cancel();
+    }
+    clock.stop();
+    booted.tasks.close();
+    booted.tasks.wait().await;
+    drop((role, replica));
+    if let Ok(connection) = Arc::try_unwrap(connection) {
+        connection.close().await;
+    }
+    let clean = drained == Drained::Clean && closed.drained;
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(LEFT_BEHIND) })
+}
+
+enum Follower {
+    Catalog,
+    Credentials,
+    Selector,
+}
+
+#[async_trait]
+impl Role for Proxy {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn dependencies(&self) -> Vec<Dependency> {
+        let known = self.replica.known();
+        let snapshot = self.replica.snapshot();
+        let loaded = |yes: bool| if yes { "current" } else { "loading" };
+        let catalog = Known::has(&known.catalog);
+        let blocked = snapshot.blocked_by().map(|edit| format!("stopped: {edit}"));
+        let credentials = Known::has(&known.credentials);
+        let selector = Known::has(&known.selector);
+        let outbox = self.replica.outbox().status();
+        let room = outbox.bytes < outbox.max_bytes;
+        let clock = self.clock.now();
+        vec![
+            // Away, the log doesn't keep a replica from serving what it knows.
+            Dependency { ready: true, ..super::log_dependency(self.connection.health()) },
+            Dependency {
+                position: Some(snapshot.position().to_string()),
+                ..Dependency::new("catalogue", catalog, blocked.unwrap_or_else(|| loaded(catalog).to_owned()))
+            },
+            Dependency::new("credentials", credentials, loaded(credentials)),
+            Dependency::new("selector_state", selector, loaded(selector)),
+            Dependency::new("clock", clock.is_some(), if clock.is_some() { "set" } else { "not set yet" }),
+            Dependency {
+                lag_ms: Some(age_ms(outbox.oldest_unacknowledged_at)),
+                behind: Some(outbox.appended.saturating_sub(outbox.acknowledged)),
+                ..Dependency::new("outbox", room, if room { "open" } else { "full" })
+            },
+        ]
+    }
+
+    fn draining(&self) -> bool {
+        self.replica.is_draining()
+    }
+
+    fn metrics(&self) -> String {
+        let outbox = self.replica.outbox().status();
+        self.replica.metrics().render(Readings {
+            outbox_bytes: outbox.bytes,
+            outbox_pending: outbox.appended.saturating_sub(outbox.acknowledged),
+            outbox_age_ms: age_ms(outbox.oldest_unacknowledged_at),
+            outbox_stalls: outbox.write_stalls,
+            config_position: self.replica.snapshot().position().0,
+        })
+    }
+
+    /// What this replica goes by now: the configuration's position and its view of every source.
+    fn state(&self) -> Value {
+        let now = self.clock.now().unwrap_or_default();
+        let sources: Vec<Value> = self
+            .replica
+            .views()
+            .all()
+            .into_iter()
+            .map(|(source, entry)| {
+                let in_flight = entry.in_flight();
+                let view = entry.view.lock();
+                let mut shown = shown(view.state(), now);
+                shown["source"] = source.to_string().into();
+                shown["shared"] = view.is_shared().into();
+                shown["position"] = view.position().map(|p| p.to_string()).into();
+                shown["in_flight"] = in_flight.into();
+                shown
+            })
+            .collect();
+        json!({
+            "config": self.replica.snapshot().position(),
+            "boot": self.replica.outbox().boot().to_string(),
+            "in_flight": self.replica.metrics().in_flight(),
+            "sources": sources,
+        })
+    }
+}
+
+fn shown(state: &SourceState, now: LogTime) -> Value {
+    let scope = |scope: &ScopeState| {
+        let totals = scope.window.totals(now);
+        json!({
+            "breaker": match scope.breaker.phase(now) {
+                Phase::Closed => "closed",
+                Phase::Open(_) => "open",
+                Phase::HalfOpen(_) => "half_open",
+            },
+            "ok": totals.ok,
+            "fail": totals.fail,
+            "busy": totals.busy,
+        })
+    };
+    let models: serde_json::Map<String, Value> =
+        state.models.iter().map(|(name, held)| (name.clone(), scope(held))).collect();
+    let mut shown = scope(&state.whole);
+    shown["models"] = models.into();
+    shown["disabled"] = state.disabled.is_some().into();
+    shown
+}
+
+fn age_ms(oldest: Option<LogTime>) -> u64 {
+    let age = oldest.map_or(Duration::ZERO, |at| system_time().since(at));
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+}

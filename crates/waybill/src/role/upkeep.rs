@@ -1,0 +1,129 @@
+//! Upkeep: probes that bring disabled sources back.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use waybill_domain::verdict::RuleSet;
+use waybill_journal::outbox::{Outbox, OutboxConfig};
+use waybill_journal_nats::Connection;
+use waybill_upkeep::{Parts, Rhythm, Upkeep};
+use waybill_upstream::{DispatchConfig, Dispatcher};
+
+use super::{Booted, Clock};
+use crate::ops::{Dependency, Role};
+
+/// Subject of this role's events.
+const SUBJECT: &str = "wb.traffic.0.upkeep";
+/// Longest interval between probes of one source.
+const LONGEST: Duration = Duration::from_secs(3_600);
+/// Time the log gets to take what is left in the outbox at a stop.
+const FLUSH: Duration = Duration::from_secs(5);
+
+struct Running {
+    name: String,
+    connection: Arc<Connection>,
+    upkeep: Arc<Upkeep>,
+    clock: Clock,
+    stop: CancellationToken,
+}
+
+/// Runs the role until it is asked to stop.
+///
+/// # Errors
+/// Its configuration can't be used, or the log can't be reached at the start.
+pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
+    let booted = Booted::read(path)?;
+    let vault = booted.vault("upkeep")?;
+    let connection = Arc::new(booted.connect().await?);
+    let journal = connection.journal().clone();
+    let clock = Clock::start(&booted, &journal, "upkeep");
+    let config =
+        OutboxConfig::new(booted.config.data_dir.join("outbox"), booted.producer.clone(), SUBJECT, clock.or_system());
+    let (outbox, publisher) = Outbox::open(config, booted.boot).context("the outbox")?;
+    let publishing = CancellationToken::new();
+    booted.tasks.spawn(publisher.run(journal.log.clone(), publishing.clone()));
+    let upkeep = Arc::new(Upkeep::new(Parts {
+        journal,
+        outbox: outbox.clone(),
+        clock: clock.or_system(),
+        vault,
+        dispatcher: Dispatcher::new(&DispatchConfig::default())?,
+        rules: Arc::new(RuleSet::builtin().clone()),
+        rhythm: Rhythm {
+            first: Duration::from_millis(booted.config.upkeep.probe_interval_ms.max(100)),
+            longest: LONGEST,
+        },
+    }));
+    let role = Arc::new(Running {
+        name: booted.config.name.clone(),
+        connection: connection.clone(),
+        upkeep: upkeep.clone(),
+        clock: clock.clone(),
+        stop: booted.stop.clone(),
+    });
+    let ops = CancellationToken::new();
+    booted.serve_ops(role.clone(), ops.clone()).await?;
+
+    upkeep.run(booted.stop.clone()).await;
+    outbox.close(FLUSH).await;
+    publishing.cancel();
+    ops.cancel();
+    clock.stop();
+    booted.tasks.close();
+    booted.tasks.wait().await;
+    drop((role, upkeep));
+    if let Ok(connection) = Arc::try_unwrap(connection) {
+        connection.close().await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[async_trait]
+impl Role for Running {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn dependencies(&self) -> Vec<Dependency> {
+        let status = self.upkeep.status();
+        let clock = self.clock.now().is_some();
+        let loaded = |yes: bool| if yes { "current".to_owned() } else { "loading".to_owned() };
+        let fault = status.fault.as_ref().map(|(fault, _)| fault.clone());
+        let blocked = status.catalog_blocked.clone();
+        vec![
+            super::log_dependency(self.connection.health()),
+            Dependency {
+                position: Some(status.catalog_position.to_string()),
+                ..Dependency::new(
+                    "catalogue",
+                    status.catalog_current && blocked.is_none(),
+                    blocked.or(fault).unwrap_or_else(|| loaded(status.catalog_current)),
+                )
+            },
+            Dependency::new("selector_state", status.states_current, loaded(status.states_current)),
+            Dependency::new("clock", clock, if clock { "set" } else { "not set yet" }),
+        ]
+    }
+
+    fn draining(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    fn metrics(&self) -> String {
+        let status = self.upkeep.status();
+        let gauges = [
+            ("disabled_sources", u64::try_from(status.disabled).unwrap_or(0)),
+            ("probes_under_way", u64::try_from(status.under_way).unwrap_or(0)),
+            ("probes_sent", status.probes),
+            ("sources_brought_back", status.brought_back),
+            ("probes_unready", status.unready),
+            ("probes_unrecorded", status.unrecorded),
+        ];
+        super::render_gauges("waybill_upkeep", &gauges)
+    }
+}
