@@ -111,10 +111,8 @@ impl Walk {
 
     /// Decides what follows a failed attempt and begins it; a conclusion if nothing does.
     async fn after(&mut self, observation: Observation, heard: Heard) -> Option<Conclusion> {
-        let verdict = self.record.failed(&observation);
-        tracing::debug!(
-            request_id = %self.record.id(), kind = %verdict.kind, rule = %verdict.rule, "attempt failed"
-        );
+        let rule = self.record.failed(observation, heard);
+        tracing::debug!(request_id = %self.record.id(), %rule, "attempt failed");
         let step = self.next();
         // What follows at once is written together with the end of what failed.
         let (step, next) = match step {
@@ -125,7 +123,7 @@ impl Walk {
             other => (other, None),
         };
         let begun = next.is_some();
-        self.record.after_failure(&verdict, &observation, heard, &step, next);
+        self.record.after_failure(&step, next);
         if begun { None } else { self.proceed(step).await }
     }
 

@@ -6,12 +6,12 @@ mod drafts;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use smallvec::smallvec;
-use waybill_domain::attempt::{Conclusion, Machine, Order, Step};
+use waybill_domain::attempt::{Machine, Order, Step};
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{FailureRecord, Verdict, classify};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
+use waybill_event::selection::Next;
 use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished, SelectionTable};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::Reservation;
@@ -47,6 +47,13 @@ pub struct Heard {
     pub upstream_request_id: Option<String>,
 }
 
+/// A failed attempt that isn't written yet.
+struct Failure {
+    verdict: Verdict,
+    observation: Observation,
+    heard: Heard,
+}
+
 /// One request's record.
 pub struct Record {
     replica: Arc<Replica>,
@@ -55,6 +62,8 @@ pub struct Record {
     admitted: Instant,
     machine: Machine,
     running: Option<Running>,
+    /// The running attempt's failure, until what follows it is known.
+    failure: Option<Failure>,
     /// Masked evidence of failed attempts, by their number.
     evidence: Vec<(u32, Evidence)>,
     served: Option<SourceRef>,
@@ -76,6 +85,7 @@ impl Record {
             admitted: Instant::now(),
             machine,
             running: None,
+            failure: None,
             evidence: Vec::new(),
             served: None,
             served_model: None,
@@ -183,52 +193,48 @@ impl Record {
         drafts
     }
 
-    /// The running attempt failed. What follows isn't known yet: it is written by [`Record::after_failure`].
-    pub fn failed(&mut self, observation: &Observation) -> Verdict {
-        let verdict = classify(&self.replica.rules, observation);
+    /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
+    pub fn failed(&mut self, observation: Observation, heard: Heard) -> Arc<str> {
+        let verdict = classify(&self.replica.rules, &observation);
         self.replica.metrics.failed(verdict.kind);
         if observation.committed {
             let now = self.now();
             self.machine.committed(now);
         }
         self.machine.failed(&verdict);
-        verdict
+        let rule = verdict.rule.clone();
+        self.failure = Some(Failure { verdict, observation, heard });
+        rule
     }
 
     /// Writes the end of the failed attempt, the outcome of its source if that was left, and the next start if one
-    /// follows at once; `failed` tells what was heard of it.
-    pub fn after_failure(
-        &mut self,
-        verdict: &Verdict,
-        observation: &Observation,
-        heard: Heard,
-        step: &Step,
-        next: Option<Running>,
-    ) {
-        let mut drafts = self.attempt_failed(verdict, observation, heard, step);
+    /// follows at once.
+    pub fn after_failure(&mut self, step: &Step, next: Option<Running>) {
+        let mut drafts = self.attempt_failed(step.follows());
         if let Some(next) = next {
             drafts.extend(self.begin(next));
         }
         self.write(drafts);
     }
 
-    fn attempt_failed(&mut self, verdict: &Verdict, observation: &Observation, heard: Heard, step: &Step) -> Drafts {
+    fn attempt_failed(&mut self, next: Next) -> Drafts {
         let mut drafts = Drafts::new();
+        let Some(Failure { verdict, observation, heard }) = self.failure.take() else { return drafts };
         let Some(running) = self.running.take() else { return drafts };
-        let evidence = evidence(observation);
+        let evidence = evidence(&observation);
         if let Some(evidence) = evidence.clone() {
             self.evidence.push((running.order.attempt, evidence));
         }
-        if let Some(decided) = probe_decided(&running, verdict) {
+        if let Some(decided) = probe_decided(&running, &verdict) {
             drafts.extend(self.story.probe_finished(&running, decided, verdict.kind));
         }
         let finished = AttemptFinished {
             kind: verdict.kind,
             rule: verdict.rule.to_string(),
             status: heard.status,
-            sent: drafts::sent(observation),
+            sent: drafts::sent(&observation),
             maybe_billed: verdict.maybe_billed,
-            next: Some(step.follows()),
+            next: Some(next),
             evidence,
             upstream_request_id: heard.upstream_request_id,
             ..self.story.attempt_finished(&running, self.now())
@@ -295,10 +301,10 @@ impl Record {
     }
 
     /// The stream broke after its first content.
-    pub fn broke_off(&mut self, observation: &Observation, heard: Heard, error: &str) {
+    pub fn broke_off(&mut self, observation: Observation, heard: Heard, error: &str) {
         self.served = self.running.as_ref().map(|r| r.order.candidate.source);
-        let verdict = self.failed(observation);
-        let drafts = self.attempt_failed(&verdict, observation, heard, &Step::Stop(Conclusion::Broken));
+        self.failed(observation, heard);
+        let drafts = self.attempt_failed(Next::Stop);
         self.close(drafts, FinalState::Partial, 200, Some(error.to_owned()));
     }
 
@@ -357,7 +363,8 @@ impl Record {
             (FinalState::Cancelled, FailureKind::ClientCancelled, 499, "local/client_gone@v1")
         };
         self.machine.cancelled();
-        let mut drafts = smallvec![];
+        // An attempt that had failed already keeps its verdict.
+        let mut drafts = self.attempt_failed(Next::Stop);
         if let Some(running) = self.running.take() {
             let finished = AttemptFinished {
                 kind,

@@ -67,7 +67,6 @@ impl Relay {
     }
 
     /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
-    #[must_use]
     pub fn into_body(self) -> Body {
         let frames = futures_util::stream::unfold(Box::new(self), |mut relay| async move {
             let bytes = relay.next().await?;
@@ -211,7 +210,7 @@ impl Relay {
             }
             _ => PublicCode::StreamInterrupted,
         };
-        self.record.broke_off(&observed, self.opened.heard.clone(), code.as_str());
+        self.record.broke_off(observed, self.opened.heard.clone(), code.as_str());
         self.phase = Phase::Over;
         let message = format!("{} (request {})", code.message(), self.record.id());
         render_stream_error(&Refusal::saying(code, message).public())
