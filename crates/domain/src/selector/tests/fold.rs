@@ -232,3 +232,28 @@ fn the_written_value_reads_as_it_is() {
     fleet.apply(&limited, Position::new(6, 0), at(11)).unwrap();
     insta::assert_json_snapshot!(fleet.value(source(1), 3).unwrap());
 }
+
+#[test]
+fn folding_keeps_up_with_the_log() {
+    // A generous bound for a debug build on a shared machine; the figure itself is printed.
+    let mut fleet = fed();
+    fleet.apply(&applied(4, 1), Position::new(1, 0), at(1)).unwrap();
+    let events: Vec<Event> = (1..=20_000)
+        .map(|n| {
+            outcome(
+                "p1",
+                n,
+                1 + n % 2,
+                i64::try_from(n / 100).unwrap(),
+                [Health::Ok, Health::Fail][usize::from(n % 9 == 0)],
+            )
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    for (sequence, event) in (2..).zip(&events) {
+        fleet.apply(event, Position::new(sequence, 0), event.draft.at).unwrap();
+    }
+    let each = begun.elapsed() / 20_000;
+    println!("one outcome: {each:?}");
+    assert!(each < std::time::Duration::from_micros(100), "{each:?}");
+}
