@@ -1,7 +1,5 @@
 //! Builds again when a migration is added: the macro that embeds them sees only those that were there.
 
-#![expect(clippy::print_stdout, reason = "it is how a build script speaks to cargo")]
-
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");
 }
