@@ -91,7 +91,10 @@ pub enum EditError {
 
 impl From<ReadError> for EditError {
     fn from(error: ReadError) -> Self {
-        Self::LogAway { reason: error.to_string() }
+        match error {
+            ReadError::Unavailable { reason } => Self::LogAway { reason },
+            gap @ ReadError::Gap { .. } => Self::LogAway { reason: gap.to_string() },
+        }
     }
 }
 

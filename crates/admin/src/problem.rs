@@ -124,7 +124,7 @@ impl From<Rejection> for Problem {
             Rejection::VersionConflict { expected, actual, .. } => {
                 conflict("version_conflict").with("expected_version", expected).with("actual_version", actual)
             }
-            Rejection::Invalid { field, message } => Self::invalid(&field, format!("{field} {message}")),
+            Rejection::Invalid { field, .. } => Self::invalid(&field, detail),
             Rejection::NameTaken { by, .. } => conflict("name_taken").with("by", by).with("pointer", "/name"),
             Rejection::InUse { by, more, .. } => conflict("in_use").with("by", by).with("more", more),
             Rejection::LimitReached { limit, .. } => conflict("limit_reached").with("limit", limit),
@@ -178,7 +178,7 @@ mod tests {
             document,
             serde_json::json!({
                 "type": "urn:waybill:error:invalid_field", "title": "Unprocessable Entity", "status": 422,
-                "code": "invalid_field", "detail": "models/0/name is empty", "request_id": "r-1",
+                "code": "invalid_field", "detail": "models/0/name: is empty", "request_id": "r-1",
                 "pointer": "/models/0/name",
             })
         );

@@ -17,7 +17,14 @@ const DEV_FILE: &str = ".waybill/dev.json";
 #[derive(Debug, Args)]
 pub(crate) struct Connection {
     /// Base URL of the admin API. By default that of the `waybill dev` that runs here.
-    #[arg(long, env = "WAYBILL_ADMIN_URL", global = true, value_name = "URL", help_heading = "Connection")]
+    #[arg(
+        long,
+        env = "WAYBILL_ADMIN_URL",
+        hide_env_values = true,
+        global = true,
+        value_name = "URL",
+        help_heading = "Connection"
+    )]
     admin_url: Option<String>,
     /// File with the admin token. By default `WAYBILL_ADMIN_TOKEN`, or that of the `waybill dev` that runs here.
     #[arg(long, global = true, value_name = "FILE", help_heading = "Connection")]

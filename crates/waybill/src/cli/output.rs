@@ -59,7 +59,7 @@ impl Table {
     }
 }
 
-/// A value in words: texts without quotes, lists with commas, nothing as `-`.
+/// A value in words: texts without quotes, lists with commas, sources as `channel:1`, nothing as `-`.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -68,7 +68,11 @@ pub(super) fn plain(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Number(_) | Value::Object(_) => value.to_string(),
+        Value::Object(fields) => match (fields.get("kind").and_then(Value::as_str), fields.get("id")) {
+            (Some(kind), Some(Value::Number(id))) if fields.len() == 2 => format!("{kind}:{id}"),
+            _ => value.to_string(),
+        },
+        Value::Number(_) => value.to_string(),
     }
 }
 
@@ -112,6 +116,15 @@ mod tests {
         table.row(["größer".to_owned(), "1".to_owned()]);
         table.row(["a".to_owned(), plain(&json!(null))]);
         assert_eq!(table.render(), "name    weight\ngrößer  1\na       -");
+    }
+
+    #[test]
+    fn values_are_told_in_words() {
+        let check = |value: Value, expected: &str| assert_eq!(plain(&value), expected);
+        check(json!({"kind": "channel", "id": 7}), "channel:7");
+        check(json!({"kind": "channel", "id": 7, "rev": 1}), r#"{"kind":"channel","id":7,"rev":1}"#);
+        check(json!([true, null, "a"]), "yes, -, a");
+        check(json!([]), "-");
     }
 
     #[test]

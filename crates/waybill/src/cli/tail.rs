@@ -117,14 +117,17 @@ fn said(kind: &str, event: &Value) -> String {
         "config_applied" => pick(&["position", "epoch"]),
         "outbox_drained" => pick(&["replica", "boot", "last"]),
         _ if data.get("state").is_some_and(Value::is_object) => {
-            let (id, name) = (inner(data, "/state/id"), inner(data, "/state/name"));
+            let what = match data.pointer("/state/scope") {
+                Some(scope) => format!("scope={}", plain(scope.get("source").or(scope.get("kind")).unwrap_or(scope))),
+                None => format!("id={} name={}", inner(data, "/state/id"), inner(data, "/state/name")),
+            };
             let by = match inner(event, "/actor/name").as_str() {
                 "-" => inner(event, "/actor/kind"),
                 name => name.to_owned(),
             };
             let changed =
                 if list(data, "changed").is_empty() { String::new() } else { format!(" {}", pick(&["changed"])) };
-            format!("id={id} name={name}{changed} by={by}")
+            format!("{what}{changed} by={by}")
         }
         _ => data.to_string().chars().take(SUMMARY_CHARS).collect(),
     }
@@ -162,6 +165,11 @@ mod tests {
                 "actor": {"kind": "admin_token", "id": 1, "name": "ann"},
                 "data": {"state": {"id": 1, "name": "a"}, "changed": ["weight"]}}}),
             "T  7            channel_edited  id=1 name=a changed=weight by=ann",
+        );
+        check(
+            json!({"stream": "config", "position": "8", "event": {"type": "policy_created", "at": "T",
+                "actor": {"kind": "operator"}, "data": {"state": {"scope": {"kind": "global"}}}}}),
+            "T  8            policy_created  scope=global by=operator",
         );
         check(json!({"lost": 3}), "… 3 events were too fast to be told");
     }
