@@ -15,6 +15,7 @@ use waybill_journal::Journal;
 use crate::consume::Tasks;
 use crate::keyed::NatsKeyed;
 use crate::log::NatsLog;
+use crate::publish::{Publisher, Violations};
 use crate::setup::{SetupConfig, SetupError, setup};
 
 /// Acknowledgements that may be awaited at once; more buys nothing.
@@ -85,6 +86,12 @@ pub async fn connect(config: NatsConfig) -> Result<Connection, ConnectError> {
             0 | 1 => Duration::ZERO,
             n => Duration::from_millis(u64::try_from(n).unwrap_or(u64::MAX).saturating_mul(50).min(1_000)),
         });
+    let violations = Violations::default();
+    let heard = violations.clone();
+    let options = options.event_callback(move |event| {
+        heard.hear(&event);
+        std::future::ready(())
+    });
     let client = options.connect(config.urls).await?;
     let context = ContextBuilder::new()
         .timeout(config.ask_deadline)
@@ -92,12 +99,19 @@ pub async fn connect(config: NatsConfig) -> Result<Connection, ConnectError> {
         .max_ack_inflight(MAX_ACK_INFLIGHT)
         .backpressure_on_inflight(true)
         .build(client.clone());
+    let publisher = Publisher::new(context.clone(), violations, config.ack_deadline);
     let tasks = TaskTracker::new();
     let stop = CancellationToken::new();
     let owned = Tasks::new(tasks.clone(), stop.clone());
     let journal = Journal {
-        log: Arc::new(NatsLog::new(client.clone(), context.clone(), owned.clone(), config.ask_deadline)),
-        keyed: Arc::new(NatsKeyed::new(context.clone(), owned, config.ask_deadline)),
+        log: Arc::new(NatsLog::new(
+            client.clone(),
+            context.clone(),
+            publisher.clone(),
+            owned.clone(),
+            config.ask_deadline,
+        )),
+        keyed: Arc::new(NatsKeyed::new(context.clone(), publisher, owned, config.ask_deadline)),
     };
     Ok(Connection { client, context, journal, tasks, stop })
 }

@@ -37,6 +37,8 @@ pub(crate) struct Delivered {
 
 /// What a consumer's life is made of.
 pub(crate) enum Happened {
+    /// Before a consumer is made: this is the stream's last sequence, as its leader has it.
+    Found { last: u64 },
     /// A consumer was made; this many messages were there for it.
     Began { pending: u64 },
     /// A message.
@@ -118,6 +120,11 @@ impl<F: Follower> Run<F> {
 
     /// One consumer, from its making to its first fault.
     async fn once(&mut self, delivered: &mut bool) -> Result<ReadError, Unread> {
+        let last = match self.last().await {
+            Ok(last) => last,
+            Err(error) => return Ok(error),
+        };
+        self.tell(Happened::Found { last }).await?;
         let config = OrderedConfig {
             deliver_subject: self.context.client().new_inbox(),
             filter_subject: self.subject.clone(),
@@ -151,6 +158,12 @@ impl<F: Follower> Run<F> {
             *delivered = true;
             self.tell(Happened::Delivered(Box::new(Delivered { message, pending }))).await?;
         }
+    }
+
+    async fn last(&mut self) -> Result<u64, ReadError> {
+        let stream = self.context.get_stream_no_info(self.stream).await.map_err(|error| unavailable(&error))?;
+        let info = stream.get_info().await.map_err(|error| unavailable(&error))?;
+        Ok(info.state.last_sequence)
     }
 
     async fn tell(&mut self, happened: Happened) -> Result<(), Unread> {

@@ -19,6 +19,9 @@ pub(crate) fn append_error(error: &PublishError) -> AppendError {
                 AppendError::Conflict
             }
             ErrorCode::STREAM_STORE_FAILED if text.contains("maximum") => AppendError::Full,
+            ErrorCode::ACCOUNT_RESOURCES_EXCEEDED
+            | ErrorCode::MEMORY_RESOURCES_EXCEEDED
+            | ErrorCode::STORAGE_RESOURCES_EXCEEDED => AppendError::Full,
             _ if is_passing(code) => AppendError::Unknown { reason: text },
             _ => AppendError::Refused { reason: text },
         };
@@ -36,12 +39,28 @@ pub(crate) fn append_error(error: &PublishError) -> AppendError {
     }
 }
 
+/// Whether another write to the subject, or of the same message id, has not ended yet: what is expected is judged only
+/// after it. Clusters alone say so.
+pub(crate) fn is_under_way(error: &PublishError) -> bool {
+    let refusal = error.source().and_then(|s| s.downcast_ref::<jetstream::Error>());
+    refusal.is_some_and(|refusal| {
+        [
+            ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT,
+            ErrorCode::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY,
+            ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT,
+        ]
+        .contains(&refusal.error_code())
+    })
+}
+
 /// Codes that say that the store can't just now.
 fn is_passing(code: ErrorCode) -> bool {
     [
         ErrorCode::CLUSTER_NOT_AVAILABLE,
         ErrorCode::CLUSTER_NOT_LEADER,
         ErrorCode::INSUFFICIENT_RESOURCES,
+        ErrorCode::STREAM_DUPLICATE_MESSAGE_CONFLICT,
+        ErrorCode::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY,
         ErrorCode::STREAM_STORE_FAILED,
     ]
     .contains(&code)

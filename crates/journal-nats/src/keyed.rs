@@ -15,7 +15,7 @@ use waybill_journal::{AppendError, Bucket, Entry, Held, Keyed, ReadError, Start,
 
 use crate::consume::{Follower, Happened, Tasks};
 use crate::convert::{time, unavailable};
-use crate::log::publish;
+use crate::publish::Publisher;
 
 const OPERATION: &str = "KV-Operation";
 const MARKER: &str = "Nats-Marker-Reason";
@@ -26,13 +26,19 @@ const TOMBSTONE_TTL: &str = "10s";
 /// Keyed state over JetStream.
 pub(crate) struct NatsKeyed {
     context: jetstream::Context,
+    publisher: Publisher,
     tasks: Tasks,
     deadline: Duration,
 }
 
 impl NatsKeyed {
-    pub(crate) const fn new(context: jetstream::Context, tasks: Tasks, deadline: Duration) -> Self {
-        Self { context, tasks, deadline }
+    pub(crate) const fn new(
+        context: jetstream::Context,
+        publisher: Publisher,
+        tasks: Tasks,
+        deadline: Duration,
+    ) -> Self {
+        Self { context, publisher, tasks, deadline }
     }
 
     /// The last message of a key, tombstones and markers included, as the stream's leader has it.
@@ -53,7 +59,8 @@ impl NatsKeyed {
 
     async fn put(&self, bucket: Bucket, key: &str, parts: Parts, held: Held) -> Result<u64, AppendError> {
         let expecting = |revision: u64| message(&parts).expected_last_subject_sequence(revision);
-        let send = |message| publish(&self.context, subject(bucket, key), message, self.deadline);
+        let subject = subject(bucket, key);
+        let send = |message| self.publisher.publish(&subject, message);
         match held {
             Held::Anything => send(message(&parts)).await.map(|a| a.sequence),
             Held::Revision(revision) => send(expecting(revision)).await.map(|a| a.sequence),
@@ -165,8 +172,11 @@ impl Follower for Values {
 
     fn take(&mut self, happened: Happened) -> Vec<Self::Item> {
         match happened {
+            Happened::Found { last } => {
+                self.point.begin(last);
+                Vec::new()
+            }
             Happened::Began { pending } => {
-                self.point.begin();
                 self.initial = pending > 0;
                 if self.initial { Vec::new() } else { ok(self.point.accept(Watched::Current)) }
             }

@@ -7,6 +7,7 @@ mod convert;
 mod keyed;
 mod log;
 mod permissions;
+mod publish;
 mod setup;
 
 pub use connection::{ConnectError, Connection, Health, NatsConfig, connect};

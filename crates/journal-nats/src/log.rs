@@ -14,7 +14,8 @@ use waybill_journal::resume::FollowPoint;
 use waybill_journal::{AppendError, Appended, Bounds, Expect, Log, Message, ReadError, Record, Start, Stream};
 
 use crate::consume::{Follower, Happened, Tasks};
-use crate::convert::{append_error, time, unavailable};
+use crate::convert::{time, unavailable};
+use crate::publish::Publisher;
 
 const BATCH_ID: &str = "Nats-Batch-Id";
 const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
@@ -29,13 +30,20 @@ const MAX_BATCH: usize = 500;
 pub(crate) struct NatsLog {
     client: Client,
     context: jetstream::Context,
+    publisher: Publisher,
     tasks: Tasks,
     deadline: Duration,
 }
 
 impl NatsLog {
-    pub(crate) const fn new(client: Client, context: jetstream::Context, tasks: Tasks, deadline: Duration) -> Self {
-        Self { client, context, tasks, deadline }
+    pub(crate) const fn new(
+        client: Client,
+        context: jetstream::Context,
+        publisher: Publisher,
+        tasks: Tasks,
+        deadline: Duration,
+    ) -> Self {
+        Self { client, context, publisher, tasks, deadline }
     }
 
     async fn info(&self, stream: Stream) -> Result<jetstream::stream::Info, ReadError> {
@@ -90,7 +98,7 @@ impl Log for NatsLog {
             Expect::LastInStream(sequence) => message.expected_last_sequence(sequence),
             Expect::LastOfSubject(sequence) => message.expected_last_subject_sequence(sequence),
         };
-        let published = publish(&self.context, record.subject.clone(), message, self.deadline).await;
+        let published = self.publisher.publish(&record.subject, message).await;
         self.or_taken_before(stream, &record.subject, record.message_id.as_deref(), published).await
     }
 
@@ -118,14 +126,18 @@ impl Log for NatsLog {
             if number == 1 {
                 headers.insert(EXPECTED_LAST_SEQUENCE, expected_last.to_string().as_str());
             }
-            let sent = self.client.publish_with_headers(record.subject, headers, record.payload).await;
-            sent.map_err(|error| AppendError::Unknown { reason: error.to_string() })?;
+            // Nothing of a batch is stored before its last message commits it.
+            let unsent = |reason: String| AppendError::Unknown { reason };
+            let sending = self.client.publish_with_headers(record.subject, headers, record.payload);
+            let sent = tokio::time::timeout(self.deadline, sending).await;
+            sent.map_err(|_| unsent("the batch can't be sent in time".to_owned()))?
+                .map_err(|error| unsent(error.to_string()))?;
         }
         let number = u64::try_from(count).unwrap_or(u64::MAX).saturating_add(1);
         let mut headers = batch_headers(&batch, number, last.message_id.as_deref());
         headers.insert(BATCH_COMMIT, "1");
         let message = PublishMessage::build().payload(last.payload).headers(headers);
-        let published = publish(&self.context, last.subject.clone(), message, self.deadline).await;
+        let published = self.publisher.publish(&last.subject, message).await;
         self.or_taken_before(stream, &last.subject, last.message_id.as_deref(), published).await
     }
 
@@ -193,25 +205,6 @@ fn belongs(stream: Stream, record: &Record) -> Result<(), AppendError> {
     Err(AppendError::Refused { reason: format!("{} is no subject of {}", record.subject, stream.name()) })
 }
 
-/// Publishes and waits for the acknowledgement.
-pub(crate) async fn publish(
-    context: &jetstream::Context,
-    subject: String,
-    message: PublishMessage,
-    deadline: Duration,
-) -> Result<Appended, AppendError> {
-    let published = async {
-        let acknowledgement = context.send_publish(subject, message).await.map_err(|e| append_error(&e))?;
-        acknowledgement.await.map_err(|e| append_error(&e))
-    };
-    // The library bounds the wait for the acknowledgement, but not the one for a place among those in flight.
-    match tokio::time::timeout(deadline * 2, published).await {
-        Ok(Ok(ack)) => Ok(Appended { sequence: ack.sequence, duplicate: ack.duplicate }),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(AppendError::Unknown { reason: "no acknowledgement within the deadline".to_owned() }),
-    }
-}
-
 fn batch_headers(batch: &str, number: u64, message_id: Option<&str>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(BATCH_ID, batch);
@@ -226,7 +219,7 @@ fn batch_headers(batch: &str, number: u64, message_id: Option<&str>) -> HeaderMa
 struct Messages {
     stream: Stream,
     start: Start,
-    /// Known once the first consumer tells what there was.
+    /// Known once the stream's last sequence is.
     point: Option<FollowPoint>,
 }
 
@@ -239,27 +232,26 @@ impl Follower for Messages {
 
     fn take(&mut self, happened: Happened) -> Vec<Self::Item> {
         match happened {
-            Happened::Began { pending } => {
-                if pending == 0
-                    && let Some(point) = &mut self.point
-                {
-                    point.caught_up();
+            Happened::Found { last } => {
+                let point = self.point.get_or_insert_with(|| FollowPoint::new(self.start, last));
+                if point.has_told() && point.told() > last {
+                    // The store was replaced by an older one; what it writes next would pass for told already.
+                    let reason = format!("the stream ends at {last}, before {} which was told", point.told());
+                    return vec![Err(ReadError::Unavailable { reason })];
                 }
                 Vec::new()
             }
+            Happened::Began { .. } => Vec::new(),
             Happened::Failed(error) => vec![Err(error)],
             Happened::Delivered(delivered) => {
                 let Ok(info) = delivered.message.info() else { return Vec::new() };
-                let (sequence, pending) = (info.stream_sequence, delivered.pending);
-                let stored_at = time(info.published);
-                // The first message of a last-per-subject follower tells how far "newest of their subject" reaches.
-                let point = self.point.get_or_insert_with(|| match self.start {
-                    Start::At(from) => FollowPoint::new(Start::At(from), 0),
-                    Start::LastPerSubject => FollowPoint::new(Start::LastPerSubject, u64::MAX),
-                    Start::New => FollowPoint::new(Start::New, sequence.saturating_sub(1)),
-                });
+                let (sequence, stored_at) = (info.stream_sequence, time(info.published));
+                let Some(point) = &mut self.point else { return Vec::new() };
                 let mut told = Vec::new();
-                if let Some(expected) = point.hole_before(sequence) {
+                // Of the credentials only the newest are kept: holes are as it should be.
+                if self.stream != Stream::Secret
+                    && let Some(expected) = point.hole_before(sequence)
+                {
                     told.push(Err(ReadError::Gap { stream: self.stream.name(), expected, met: sequence }));
                     point.pass_hole(sequence);
                 }
@@ -270,9 +262,6 @@ impl Follower for Messages {
                         stored_at,
                         payload: delivered.message.payload.clone(),
                     }));
-                }
-                if pending == 0 && self.start == Start::LastPerSubject && point.start() == Start::LastPerSubject {
-                    *point = FollowPoint::new(Start::At(sequence.saturating_add(1)), sequence);
                 }
                 told
             }

@@ -38,7 +38,7 @@ impl Role {
         match self {
             Self::Proxy => &["wb.traffic.0.proxy"],
             Self::Projector => &["wb.traffic.0.control"],
-            Self::Upkeep => &["wb.traffic.0.upkeep"],
+            Self::Upkeep => &["wb.traffic.0.upkeep", "wb.secret.>"],
             Self::Admin => &["wb.config.>", "wb.secret.>"],
             Self::Operator => &[],
         }

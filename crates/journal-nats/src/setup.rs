@@ -105,10 +105,11 @@ fn stream_config(stream: Stream, config: &SetupConfig) -> Config {
 }
 
 fn bucket_config(bucket: Bucket, config: &SetupConfig) -> kv::Config {
-    let storage = match bucket {
-        // Losing it costs a fold's restart; the others live for seconds.
-        Bucket::Selector => StorageType::File,
-        Bucket::Permits | Bucket::Presence => StorageType::Memory,
+    let storage = match (bucket, config.replicas) {
+        // A node alone forgets a bucket in memory when it ends, and with it that there is such a bucket.
+        (Bucket::Selector, _) | (Bucket::Permits | Bucket::Presence, 0..=2) => StorageType::File,
+        // What lives for seconds need not outlive all nodes of a cluster at once.
+        (Bucket::Permits | Bucket::Presence, _) => StorageType::Memory,
     };
     kv::Config {
         bucket: bucket.name().to_owned(),

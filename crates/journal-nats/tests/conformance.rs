@@ -1,4 +1,5 @@
 //! The conformance suite over real servers: one node, and a cluster of three, where compare-and-set answers differently.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use tempfile::TempDir;
 use waybill_journal::conformance::{Answers, Suite};

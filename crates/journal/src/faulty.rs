@@ -241,7 +241,7 @@ impl Faulty {
                 return Some((Ok(next), (self, point, watching, told)));
             }
             let mut inner = watching.take().unwrap_or_else(|| {
-                point.begin();
+                point.begin(u64::MAX);
                 self.inner.keyed.watch(bucket)
             });
             match inner.next().await? {

@@ -56,11 +56,16 @@ impl FollowPoint {
         self.told = met.saturating_sub(1);
     }
 
-    /// Everything that was there at the beginning was told, so that from here on every message is.
-    pub const fn caught_up(&mut self) {
-        if self.told < self.newest_only_up_to {
-            self.told = self.newest_only_up_to;
-        }
+    /// The last sequence that counts as told.
+    #[must_use]
+    pub const fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// Whether anything was told, or was there when following began.
+    #[must_use]
+    pub const fn has_told(&self) -> bool {
+        self.begun
     }
 }
 
@@ -75,9 +80,15 @@ pub struct WatchPoint {
 }
 
 impl WatchPoint {
-    /// The watch begins (again): what comes up to the next [`Watched::Current`] is all that lives.
-    pub fn begin(&mut self) {
+    /// The watch begins (again), when the bucket's last revision is `last`: what comes up to the next
+    /// [`Watched::Current`] is all that lives.
+    pub fn begin(&mut self, last: u64) {
         self.met = Some(BTreeSet::new());
+        if last < self.newest {
+            // The bucket was lost and begins anew: what was known says nothing about the revisions to come.
+            self.newest = last;
+            self.living.values_mut().for_each(|revision| *revision = 0);
+        }
     }
 
     /// What to tell of something that the store told.
@@ -145,7 +156,7 @@ mod tests {
         let mut told = Vec::new();
         for step in given {
             match step {
-                None => point.begin(),
+                None => point.begin(9),
                 Some(watched) => told.extend(point.accept(watched)),
             }
         }
@@ -177,6 +188,21 @@ mod tests {
             vec![None, Some(put("a", 1)), None, Some(Watched::Current), None, Some(Watched::Current)],
             &[put("a", 1), gone("a", 1), Watched::Current],
         );
+    }
+
+    #[test]
+    fn a_bucket_that_began_anew_is_told_as_it_is() {
+        let mut point = WatchPoint::default();
+        let mut told = Vec::new();
+        point.begin(8);
+        for watched in [put("a", 7), put("b", 8), Watched::Current] {
+            told.extend(point.accept(watched));
+        }
+        point.begin(2);
+        for watched in [put("a", 2), Watched::Current, put("b", 3)] {
+            told.extend(point.accept(watched));
+        }
+        assert_eq!(told[3..], [put("a", 2), gone("b", 2), put("b", 3)]);
     }
 
     #[test]

@@ -161,6 +161,13 @@ impl Suite<'_> {
         let mut following = self.journal.log.follow(stream, Start::At(before + 1));
         let told: Vec<_> = messages(&mut following, 3).await.iter().map(|m| m.sequence).collect();
         assert_eq!(told, [before + 3, before + 4, before + 5]);
+        // What makes room between others leaves a hole, which is no fault of this stream.
+        self.append(stream, &record("wb.secret.kept.1", "4", "p"), Expect::Anything).await.unwrap();
+        self.append(stream, &record("wb.secret.kept.2", "1", "p"), Expect::Anything).await.unwrap();
+        self.append(stream, &record("wb.secret.kept.2", "2", "p"), Expect::Anything).await.unwrap();
+        let mut following = self.journal.log.follow(stream, Start::At(before + 4));
+        let told: Vec<_> = messages(&mut following, 4).await.iter().map(|m| m.sequence).collect();
+        assert_eq!(told, [before + 4, before + 6, before + 7, before + 8]);
     }
 
     async fn a_foreign_subject_is_refused(&self) {
