@@ -136,3 +136,6 @@ impl Presence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
