@@ -55,7 +55,7 @@ enum Command {
     #[command(subcommand)]
     Log(role::LogCommand),
     #[command(flatten)]
-    Client(cli::Client),
+    Client(Box<cli::Client>),
 }
 
 fn main() -> ExitCode {

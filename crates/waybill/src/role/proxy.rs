@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::selector::breaker::Phase;
 use waybill_domain::selector::{SourceState, state::ScopeState};
@@ -185,11 +185,13 @@ impl Role for Proxy {
                 let in_flight = entry.in_flight();
                 let view = entry.view.lock();
                 let mut shown = shown(view.state(), now);
-                shown["source"] = source.to_string().into();
-                shown["shared"] = view.is_shared().into();
-                shown["position"] = view.position().map(|p| p.to_string()).into();
-                shown["in_flight"] = in_flight.into();
-                shown
+                shown.extend([
+                    ("source".to_owned(), source.to_string().into()),
+                    ("shared".to_owned(), view.is_shared().into()),
+                    ("position".to_owned(), view.position().map(|p| p.to_string()).into()),
+                    ("in_flight".to_owned(), in_flight.into()),
+                ]);
+                Value::Object(shown)
             })
             .collect();
         json!({
@@ -201,26 +203,27 @@ impl Role for Proxy {
     }
 }
 
-fn shown(state: &SourceState, now: LogTime) -> Value {
-    let scope = |scope: &ScopeState| {
-        let totals = scope.window.totals(now);
-        json!({
-            "breaker": match scope.breaker.phase(now) {
-                Phase::Closed => "closed",
-                Phase::Open(_) => "open",
-                Phase::HalfOpen(_) => "half_open",
-            },
-            "ok": totals.ok,
-            "fail": totals.fail,
-            "busy": totals.busy,
-        })
-    };
-    let models: serde_json::Map<String, Value> =
-        state.models.iter().map(|(name, held)| (name.clone(), scope(held))).collect();
-    let mut shown = scope(&state.whole);
-    shown["models"] = models.into();
-    shown["disabled"] = state.disabled.is_some().into();
+fn shown(state: &SourceState, now: LogTime) -> Map<String, Value> {
+    let mut shown = shown_scope(&state.whole, now);
+    let models = state.models.iter().map(|(name, held)| (name.clone(), Value::Object(shown_scope(held, now))));
+    shown.insert("models".to_owned(), Value::Object(models.collect()));
+    shown.insert("disabled".to_owned(), state.disabled.is_some().into());
     shown
+}
+
+fn shown_scope(scope: &ScopeState, now: LogTime) -> Map<String, Value> {
+    let totals = scope.window.totals(now);
+    let breaker = match scope.breaker.phase(now) {
+        Phase::Closed => "closed",
+        Phase::Open(_) => "open",
+        Phase::HalfOpen(_) => "half_open",
+    };
+    Map::from_iter([
+        ("breaker".to_owned(), breaker.into()),
+        ("ok".to_owned(), totals.ok.into()),
+        ("fail".to_owned(), totals.fail.into()),
+        ("busy".to_owned(), totals.busy.into()),
+    ])
 }
 
 fn age_ms(oldest: Option<LogTime>) -> u64 {
