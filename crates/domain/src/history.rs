@@ -17,10 +17,10 @@ mod text;
 mod traffic;
 mod transition;
 
-
 use waybill_event::{Event, LogTime, Position};
 
 pub use ability::AbilityRow;
+pub use attempt::AttemptRow;
 pub use config::{ConfigRows, TouchedConfig};
 pub use config_history::ConfigHistoryRow;
 pub use day::Day;
@@ -31,7 +31,6 @@ pub use request::{RequestRow, RequestState, UsageFrom};
 pub use text::without_nul;
 pub use traffic::{Applied, Touched, TrafficRows};
 pub use transition::{SelectionTableRow, TransitionRow};
-pub use attempt::AttemptRow;
 
 /// Version of the traffic rows: what is folded under another one must be rebuilt.
 pub const TRAFFIC_VERSION: u32 = 1;

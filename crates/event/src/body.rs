@@ -190,8 +190,8 @@ fn read_changed<T: Entity + DeserializeOwned>(
     if version != T::VERSION {
         return Err(PayloadError::UnknownVersion { kind: kind(), version });
     }
-    let mut changed: Changed<T> = serde_json::from_str(data.get())
-        .map_err(|source| PayloadError::Malformed { kind: kind(), version, source })?;
+    let mut changed: Changed<T> =
+        serde_json::from_str(data.get()).map_err(|source| PayloadError::Malformed { kind: kind(), version, source })?;
     changed.change = change;
     Ok(changed)
 }

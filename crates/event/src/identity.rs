@@ -90,10 +90,7 @@ impl FromStr for Boot {
                 return None;
             }
             let (millis, random) = s.split_at_checked(12)?;
-            Some(Self {
-                millis: u64::from_str_radix(millis, 16).ok()?,
-                random: u32::from_str_radix(random, 16).ok()?,
-            })
+            Some(Self { millis: u64::from_str_radix(millis, 16).ok()?, random: u32::from_str_radix(random, 16).ok()? })
         };
         parse().ok_or_else(|| ParseIdentityError::new("boot (20 hexadecimal digits)", s))
     }
@@ -134,7 +131,8 @@ impl FromStr for Mark {
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseIdentityError::new("mark (producer:boot:n)", s);
         let mut parts = s.split(':');
-        let (Some(producer), Some(boot), Some(n), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(producer), Some(boot), Some(n), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(wrong());
         };
         Ok(Self { producer: producer.parse()?, boot: boot.parse()?, n: n.parse().map_err(|_| wrong())? })

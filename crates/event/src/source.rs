@@ -104,6 +104,9 @@ mod tests {
         assert_eq!(s.to_string().parse::<Source>().unwrap(), s);
         assert!("channel".parse::<Source>().is_err());
         assert!("42".parse::<Source>().is_err());
-        assert_eq!(serde_json::to_string(&SourceRef { source: s, rev: 9 }).unwrap(), r#"{"kind":"channel","id":42,"rev":9}"#);
+        assert_eq!(
+            serde_json::to_string(&SourceRef { source: s, rev: 9 }).unwrap(),
+            r#"{"kind":"channel","id":42,"rev":9}"#
+        );
     }
 }

@@ -176,7 +176,9 @@ impl Walk {
         if let Ok(model) = HeaderValue::try_from(self.wanted.client_model.as_str()) {
             headers.insert(ASKED_MODEL, model);
         }
-        headers.insert(ATTEMPTS, HeaderValue::from(self.record.attempts().max(1)));
+        // The attempt whose answer this is may not have ended yet.
+        let attempts = self.record.attempts() + u32::from(self.record.running().is_some());
+        headers.insert(ATTEMPTS, HeaderValue::from(attempts));
         headers
     }
 

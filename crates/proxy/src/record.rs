@@ -360,7 +360,9 @@ impl Record {
         let (state, kind, status, rule) = if std::thread::panicking() {
             (FinalState::Unknown, FailureKind::LocalFailure, 500, "local/panic@v1")
         } else {
-            (FinalState::Cancelled, FailureKind::ClientCancelled, 499, "local/client_gone@v1")
+            // What had begun to be answered was answered with 200; else nobody was there to take a status.
+            let status = if self.first_content.is_some() { 200 } else { 499 };
+            (FinalState::Cancelled, FailureKind::ClientCancelled, status, "local/client_gone@v1")
         };
         self.machine.cancelled();
         // An attempt that had failed already keeps its verdict.

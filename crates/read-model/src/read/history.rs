@@ -35,10 +35,13 @@ impl ReadModel {
     /// [`StoreError`].
     pub async fn history(&self, id: RequestId) -> Result<Option<History>, StoreError> {
         self.reading("a request's history", async |pool| {
-            let attempts: Vec<AttemptRow> = of_request(pool, id, "order by attempt").await?;
-            let mut outcomes: Vec<OutcomeRow> = of_request(pool, id, "").await?;
+            // One look at all tables: a batch that is committed between two queries would tear the story apart.
+            let mut look = pool.begin_with("begin isolation level repeatable read, read only").await?;
+            let pool = &mut *look;
+            let attempts: Vec<AttemptRow> = of_request(&mut *pool, id, "order by attempt").await?;
+            let mut outcomes: Vec<OutcomeRow> = of_request(&mut *pool, id, "").await?;
             outcomes.sort_by_key(|row| row.position);
-            let request = match of_request::<RequestRow>(pool, id, "").await?.pop() {
+            let request = match of_request::<RequestRow>(&mut *pool, id, "").await?.pop() {
                 Some(request) => request,
                 None if attempts.is_empty() && outcomes.is_empty() => return Ok::<_, sqlx::Error>(None),
                 None => RequestRow::new(id),
@@ -46,7 +49,7 @@ impl ReadModel {
             let selection_table = match request.table_hash {
                 Some(hash) => {
                     let statement = SelectionTableRow::select("where hash = $1");
-                    let row = sqlx::query(statement).bind(hash.to_sql()).fetch_optional(pool).await?;
+                    let row = sqlx::query(statement).bind(hash.to_sql()).fetch_optional(&mut *pool).await?;
                     row.as_ref().map(SelectionTableRow::read).transpose()?
                 }
                 None => None,
@@ -58,7 +61,7 @@ impl ReadModel {
             let sources: Vec<String> = sources.iter().map(Source::to_string).collect();
             let rows = sqlx::query("select source, name from sources where source = any($1)")
                 .bind(sources)
-                .fetch_all(pool)
+                .fetch_all(&mut *pool)
                 .await?;
             let names = rows
                 .iter()
@@ -71,7 +74,11 @@ impl ReadModel {
     }
 }
 
-async fn of_request<T: Table>(pool: &sqlx::PgPool, id: RequestId, order: &str) -> Result<Vec<T>, sqlx::Error> {
+async fn of_request<T: Table>(
+    pool: &mut sqlx::PgConnection,
+    id: RequestId,
+    order: &str,
+) -> Result<Vec<T>, sqlx::Error> {
     let statement = T::select(&format!("where day = $1 and request_id = $2 {order}"));
     let rows = sqlx::query(statement).bind(Day::of_request(id).to_sql()).bind(id.as_uuid()).fetch_all(pool).await?;
     rows.iter().map(T::read).collect()
