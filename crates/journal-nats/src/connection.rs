@@ -132,6 +132,11 @@ impl Connection {
         }
     }
 
+    /// A look at all streams and buckets, one question each.
+    pub async fn survey(&self) -> crate::Survey {
+        crate::survey::survey(&self.client, &self.context).await
+    }
+
     /// Creates or updates the streams and buckets. Needs the operator's identity.
     ///
     /// # Errors

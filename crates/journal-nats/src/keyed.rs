@@ -94,7 +94,7 @@ fn message(parts: &Parts) -> PublishMessage {
     PublishMessage::build().payload(parts.payload.clone()).headers(parts.headers.clone())
 }
 
-fn stream_of(bucket: Bucket) -> &'static str {
+pub(crate) fn stream_of(bucket: Bucket) -> &'static str {
     match bucket {
         Bucket::Selector => "KV_wb_selector",
         Bucket::Permits => "KV_wb_permits",

@@ -4,12 +4,16 @@
 mod connection;
 mod consume;
 mod convert;
+mod durability;
 mod keyed;
 mod log;
 mod permissions;
 mod publish;
 mod setup;
+mod survey;
 
 pub use connection::{ConnectError, Connection, Health, NatsConfig, connect};
+pub use durability::{Durability, DurabilityError, durability};
 pub use permissions::{Permissions, Role, role_permissions};
 pub use setup::{SetupConfig, SetupError, setup};
+pub use survey::{Found, Survey, Surveyed};
