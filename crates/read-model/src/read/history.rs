@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
 use waybill_domain::history::{AttemptRow, Day, Line, OutcomeRow, RequestRow, SelectionTableRow, lines};
 use waybill_event::{RequestId, Source};
 
@@ -36,12 +36,12 @@ impl ReadModel {
     pub async fn history(&self, id: RequestId) -> Result<Option<History>, StoreError> {
         self.reading("a request's history", async |pool| {
             // One look at all tables: a batch that is committed between two queries would tear the story apart.
-            let mut look = pool.begin_with("begin isolation level repeatable read, read only").await?;
-            let pool = &mut *look;
-            let attempts: Vec<AttemptRow> = of_request(&mut *pool, id, "order by attempt").await?;
-            let mut outcomes: Vec<OutcomeRow> = of_request(&mut *pool, id, "").await?;
+            let mut transaction = pool.begin_with("begin isolation level repeatable read, read only").await?;
+            let look = &mut *transaction;
+            let attempts: Vec<AttemptRow> = of_request(look, id, "order by attempt").await?;
+            let mut outcomes: Vec<OutcomeRow> = of_request(look, id, "").await?;
             outcomes.sort_by_key(|row| row.position);
-            let request = match of_request::<RequestRow>(&mut *pool, id, "").await?.pop() {
+            let request = match of_request::<RequestRow>(look, id, "").await?.pop() {
                 Some(request) => request,
                 None if attempts.is_empty() && outcomes.is_empty() => return Ok::<_, sqlx::Error>(None),
                 None => RequestRow::new(id),
@@ -49,7 +49,7 @@ impl ReadModel {
             let selection_table = match request.table_hash {
                 Some(hash) => {
                     let statement = SelectionTableRow::select("where hash = $1");
-                    let row = sqlx::query(statement).bind(hash.to_sql()).fetch_optional(&mut *pool).await?;
+                    let row = sqlx::query(statement).bind(hash.to_sql()).fetch_optional(&mut *look).await?;
                     row.as_ref().map(SelectionTableRow::read).transpose()?
                 }
                 None => None,
@@ -61,7 +61,7 @@ impl ReadModel {
             let sources: Vec<String> = sources.iter().map(Source::to_string).collect();
             let rows = sqlx::query("select source, name from sources where source = any($1)")
                 .bind(sources)
-                .fetch_all(&mut *pool)
+                .fetch_all(&mut *look)
                 .await?;
             let names = rows
                 .iter()
@@ -74,12 +74,8 @@ impl ReadModel {
     }
 }
 
-async fn of_request<T: Table>(
-    pool: &mut sqlx::PgConnection,
-    id: RequestId,
-    order: &str,
-) -> Result<Vec<T>, sqlx::Error> {
+async fn of_request<T: Table>(look: &mut PgConnection, id: RequestId, order: &str) -> Result<Vec<T>, sqlx::Error> {
     let statement = T::select(&format!("where day = $1 and request_id = $2 {order}"));
-    let rows = sqlx::query(statement).bind(Day::of_request(id).to_sql()).bind(id.as_uuid()).fetch_all(pool).await?;
+    let rows = sqlx::query(statement).bind(Day::of_request(id).to_sql()).bind(id.as_uuid()).fetch_all(look).await?;
     rows.iter().map(T::read).collect()
 }
