@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub use channel::ChannelSpec;
 
 use crate::story::Story;
-use crate::wait::wait_until;
+use crate::wait::{until, wait_until};
 
 /// How long the read model may lag behind before a test gives up.
 const READABLE: Duration = Duration::from_secs(20);
@@ -63,6 +63,15 @@ impl Admin {
     #[must_use]
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    /// Waits until the read model can be asked: its tables are made by the projector, which may still be at it.
+    pub(crate) async fn readable(&self) {
+        wait_until(READABLE, "the read model can be asked", async || {
+            let reply = self.ask(Method::GET, "/requests?limit=1", None).await;
+            until(reply.status == 200, || format!("{} {}", reply.status, reply.text))
+        })
+        .await;
     }
 
     /// Asks, and takes any answer. `path` begins behind `/api/v1`.

@@ -159,6 +159,7 @@ impl Fleet {
         let addresses = fleet.addresses();
         fleet.admin = Admin::at(addresses.admin_url, addresses.admin_token, http);
         fleet.proxies = addresses.proxies;
+        fleet.admin.readable().await;
         fleet
     }
 

@@ -4,6 +4,7 @@
 
 mod ci;
 mod layers;
+mod propagation;
 mod purity;
 mod sizes;
 mod workspace;
@@ -26,6 +27,8 @@ enum Command {
     Ci(ci::Args),
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
     Layers,
+    /// Measures how fast three replicas learn of an edit and of an opened breaker.
+    Propagation(propagation::Args),
     /// Checks that the pure crates build alone and read no clock, file, network or randomness.
     Purity,
     /// Checks that no source file is too long.
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = workspace::root().and_then(|root| match Cli::parse().command {
         Command::Ci(args) => ci::run(&root, &args),
         Command::Layers => layers::run(&root),
+        Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),
         Command::Sizes => sizes::run(&root),
     });
