@@ -56,7 +56,7 @@ pub async fn run(args: Dev) -> anyhow::Result<()> {
     let launcher = Launcher::current_exe().context("the running binary's own path")?;
 
     let ran = async {
-        greeting::step("starting nats-server and Postgres");
+        greeting::step("starting nats-server and Postgres (fetching them first where they aren't installed)");
         let servers = Servers::start(&launcher, &folder).await?;
         let ran = run_roles(&args, &folder, &launcher, &servers, &stop).await;
         servers.stop().await;

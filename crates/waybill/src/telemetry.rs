@@ -7,6 +7,9 @@ use tracing_subscriber::fmt::format::FmtSpan;
 /// every frame, and sqlx prints statements.
 const DEFAULT_FILTER: &str = "info,hyper_util=warn,reqwest=warn,async_nats=warn,sqlx=warn,h2=warn,rustls=warn";
 
+/// The same for commands that a person runs: what they do is printed, only trouble is logged.
+const PERSON_FILTER: &str = "warn";
+
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -18,7 +21,11 @@ pub enum LogFormat {
 
 /// Installs the process's logger. A second call changes nothing.
 pub fn install(format: LogFormat) {
-    let filter = EnvFilter::try_from_env("WAYBILL_LOG").unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    let default = match format {
+        LogFormat::Json => DEFAULT_FILTER,
+        LogFormat::Text => PERSON_FILTER,
+    };
+    let filter = EnvFilter::try_from_env("WAYBILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
