@@ -57,8 +57,8 @@ pub async fn run(args: Dev) -> anyhow::Result<()> {
 
     let ran = async {
         greeting::step("starting nats-server and Postgres (fetching them first where they aren't installed)");
-        let servers = Servers::start(&launcher, &folder).await?;
-        let ran = run_roles(&args, &folder, &launcher, &servers, &stop).await;
+        let mut servers = Servers::start(&launcher, &folder).await?;
+        let ran = run_roles(&args, &folder, &launcher, &mut servers, &stop).await;
         servers.stop().await;
         ran
     };
@@ -73,7 +73,7 @@ async fn run_roles(
     args: &Dev,
     folder: &Folder,
     launcher: &Launcher,
-    servers: &Servers,
+    servers: &mut Servers,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let prepared = tokio::select! {
@@ -82,7 +82,7 @@ async fn run_roles(
     };
     greeting::step("starting the roles");
     let mut fleet = Fleet::start(launcher, folder, servers, &prepared).await?;
-    let served = serve_until_stopped(args, folder, &prepared, &mut fleet, stop).await;
+    let served = serve_until_stopped(args, folder, &prepared, (&mut fleet, servers), stop).await;
     greeting::step("stopping");
     fleet.stop().await;
     served
@@ -92,7 +92,7 @@ async fn serve_until_stopped(
     args: &Dev,
     folder: &Folder,
     prepared: &roles::Prepared,
-    fleet: &mut Fleet,
+    (fleet, servers): (&mut Fleet, &mut Servers),
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     tokio::select! {
@@ -112,7 +112,7 @@ async fn serve_until_stopped(
     }
     folder.write_addresses(&addresses)?;
     greeting::ready(&addresses, demo.is_some());
-    fleet.supervise(folder, addresses, stop).await;
+    fleet.supervise(folder, servers, addresses, stop).await;
     if let Some(demo) = demo {
         demo.stop().await;
     }

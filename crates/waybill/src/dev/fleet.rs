@@ -10,7 +10,7 @@ use waybill_services::{Child, Launcher, Spec};
 use super::folder::{Addresses, Folder, Process};
 use super::greeting;
 use super::roles::{Prepared, RoleProcess};
-use super::servers::Servers;
+use super::servers::{Server, Servers};
 
 /// How long the roles may take until they are ready.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -59,11 +59,7 @@ impl Fleet {
         let mut fleet = Self {
             launcher: launcher.clone(),
             members: Vec::new(),
-            servers: servers
-                .pids()
-                .into_iter()
-                .map(|(name, pid)| Process { name: name.to_owned(), pid, ops_url: None })
-                .collect(),
+            servers: processes_of(servers),
             nats_url: servers.nats_url(),
             postgres_url_file: folder.secret_path("postgres-url").display().to_string(),
             admin_url: prepared.admin_url.clone(),
@@ -136,34 +132,51 @@ impl Fleet {
     }
 
     /// Starts what dies again, until `stop`.
-    pub async fn supervise(&mut self, folder: &Folder, mut addresses: Addresses, stop: &CancellationToken) {
+    pub async fn supervise(
+        &mut self,
+        folder: &Folder,
+        servers: &mut Servers,
+        mut addresses: Addresses,
+        stop: &CancellationToken,
+    ) {
         loop {
-            let ended = tokio::select! {
+            let died = tokio::select! {
                 () = stop.cancelled() => return,
-                ended = first_ended(&self.members) => ended,
+                member = first_ended(&self.members) => Died::Role(member),
+                server = servers.ended() => Died::Server(server),
             };
-            let Some(member) = self.members.get_mut(ended) else { return };
-            let status = member.child.ended().map_or_else(|| "unknown".to_owned(), |s| s.to_string());
-            greeting::notice(&format!("{} ended ({status}); starting it again", member.role.name));
-            member.pause = if member.started.elapsed() >= LIVED_WELL {
-                RESTART_PAUSE
-            } else {
-                (member.pause * 2).min(RESTART_PAUSE_MAX)
-            };
-            tokio::select! {
+            let started = tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(member.pause) => {}
+                started = self.start_again(died, servers) => started,
+            };
+            if let Err(error) = started {
+                greeting::notice(&format!("{error:#}"));
             }
-            match launch(&self.launcher, &member.role).await {
-                Ok(child) => {
-                    member.child = child;
-                    member.started = Instant::now();
-                }
-                Err(error) => greeting::notice(&format!("{} can't be started: {error:#}", member.role.name)),
-            }
+            self.servers = processes_of(servers);
             addresses.processes = self.addresses().processes;
             if let Err(error) = folder.write_addresses(&addresses) {
                 greeting::notice(&format!("{error:#}"));
+            }
+        }
+    }
+
+    async fn start_again(&mut self, died: Died, servers: &mut Servers) -> anyhow::Result<()> {
+        match died {
+            Died::Server(server) => {
+                greeting::notice(&format!("{} ended; starting it again", server.name()));
+                tokio::time::sleep(RESTART_PAUSE).await;
+                servers.restart(server).await
+            }
+            Died::Role(number) => {
+                let Some(member) = self.members.get_mut(number) else { return Ok(()) };
+                let status = member.child.ended().map_or_else(|| "unknown".to_owned(), |s| s.to_string());
+                greeting::notice(&format!("{} ended ({status}); starting it again", member.role.name));
+                let lived_well = member.started.elapsed() >= LIVED_WELL;
+                member.pause = if lived_well { RESTART_PAUSE } else { (member.pause * 2).min(RESTART_PAUSE_MAX) };
+                tokio::time::sleep(member.pause).await;
+                member.child = launch(&self.launcher, &member.role).await?;
+                member.started = Instant::now();
+                Ok(())
             }
         }
     }
@@ -185,6 +198,17 @@ impl Fleet {
             futures_util::future::join_all(stops).await;
         }
     }
+}
+
+/// What has died.
+enum Died {
+    Role(usize),
+    Server(Server),
+}
+
+fn processes_of(servers: &Servers) -> Vec<Process> {
+    let process = |(name, pid): (&str, u32)| Process { name: name.to_owned(), pid, ops_url: None };
+    servers.pids().into_iter().map(process).collect()
 }
 
 async fn first_ended(members: &[Member]) -> usize {

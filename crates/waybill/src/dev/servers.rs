@@ -10,6 +10,26 @@ use waybill_services::{Finder, Launcher, Nats, NatsConfig, NatsUser, Postgres, P
 use super::folder::Folder;
 use super::greeting;
 
+/// One of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// The log.
+    Nats,
+    /// The read models' database.
+    Postgres,
+}
+
+impl Server {
+    /// Its name, as people know it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nats => "nats-server",
+            Self::Postgres => "Postgres",
+        }
+    }
+}
+
 /// The running servers.
 pub struct Servers {
     nats: Nats,
@@ -62,6 +82,25 @@ impl Servers {
     #[must_use]
     pub fn pids(&self) -> [(&'static str, u32); 2] {
         [("nats-server", self.nats.child().pid()), ("postgres", self.postgres.child().pid())]
+    }
+
+    /// Waits until one of them has ended by itself, and says which.
+    pub async fn ended(&self) -> Server {
+        tokio::select! {
+            _ = self.nats.child().wait() => Server::Nats,
+            _ = self.postgres.child().wait() => Server::Postgres,
+        }
+    }
+
+    /// Starts a server again that has ended, on its port and with its data.
+    ///
+    /// # Errors
+    /// It doesn't come up.
+    pub async fn restart(&mut self, server: Server) -> anyhow::Result<()> {
+        match server {
+            Server::Nats => self.nats.restart().await.context("nats-server"),
+            Server::Postgres => self.postgres.restart().await.context("Postgres"),
+        }
     }
 
     /// Stops both.
