@@ -87,6 +87,7 @@ where
     let mut leader = Leader { keyed, config, beats: 0 };
     while !stop.is_cancelled() {
         let term = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             term = leader.acquire() => term,
         };
@@ -96,6 +97,7 @@ where
         tracing::info!(fold = leader.config.name, "no longer leading");
         // Whoever could not go on gives another one the chance to lead.
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = sleep(leader.config.beat) => {}
         }
@@ -135,6 +137,7 @@ impl Leader {
         loop {
             let beat = self.config.beat;
             let renewed = tokio::select! {
+                biased;
                 () = &mut work => {
                     self.give_back(&term).await;
                     return;

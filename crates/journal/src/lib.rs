@@ -4,6 +4,7 @@
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod dice;
 pub mod faulty;
 pub mod keyed;
 pub mod lease;

@@ -6,6 +6,7 @@ mod buckets;
 mod streams;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use waybill_event::LogTime;
 
 use crate::Journal;
@@ -36,8 +37,8 @@ pub struct Memory {
 struct Shared {
     clock: Clock,
     held: Mutex<Contents>,
-    /// Counts changes; followers and watches wait for it.
-    changes: watch::Sender<u64>,
+    /// Followers and watches wait for it, and are woken in the order in which they began to.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -60,7 +61,7 @@ impl Memory {
     /// An empty journal whose store's clock is `clock`.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        let shared = Shared { clock, held: Mutex::default(), changes: watch::Sender::new(0) };
+        let shared = Shared { clock, held: Mutex::default(), changed: Notify::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -88,6 +89,11 @@ impl Memory {
         self.notify();
     }
 
+    /// How long a stream remembers message ids; 2 minutes if nothing else is said.
+    pub fn set_duplicate_window(&self, stream: Stream, window: Duration) {
+        self.shared.held.lock().stream(stream).set_duplicate_window(window);
+    }
+
     /// Limits a stream to so many bytes; what doesn't fit is refused.
     pub fn set_max_bytes(&self, stream: Stream, max_bytes: u64) {
         self.shared.held.lock().stream(stream).set_max_bytes(max_bytes);
@@ -100,7 +106,7 @@ impl Memory {
     }
 
     fn notify(&self) {
-        self.shared.changes.send_modify(|changes| *changes += 1);
+        self.shared.changed.notify_waiters();
     }
 }
 
@@ -143,16 +149,16 @@ impl Log for Memory {
 
     fn follow(&self, stream: Stream, start: Start) -> Following {
         let follower = self.shared.held.lock().stream(stream).follower(start);
-        let changes = self.shared.changes.subscribe();
-        let begun = (self.clone(), follower, changes);
-        stream::unfold(begun, move |(memory, mut follower, mut changes)| async move {
+        stream::unfold((self.clone(), follower), move |(memory, mut follower)| async move {
             loop {
-                changes.mark_unchanged();
+                // Waiting begins before the look, so that no change is missed.
+                let mut changed = pin!(memory.shared.changed.notified());
+                changed.as_mut().enable();
                 let next = memory.shared.held.lock().stream(stream).next(&mut follower);
                 if let Some(next) = next {
-                    return Some((next, (memory, follower, changes)));
+                    return Some((next, (memory.clone(), follower)));
                 }
-                changes.changed().await.ok()?;
+                changed.await;
             }
         })
         .boxed()
@@ -189,10 +195,10 @@ impl Keyed for Memory {
     }
 
     fn watch(&self, bucket: Bucket) -> Watching {
-        let begun = (self.clone(), None, self.shared.changes.subscribe());
-        stream::unfold(begun, move |(memory, mut watcher, mut changes)| async move {
+        stream::unfold((self.clone(), None), move |(memory, mut watcher)| async move {
             loop {
-                changes.mark_unchanged();
+                let mut changed = pin!(memory.shared.changed.notified());
+                changed.as_mut().enable();
                 let now = memory.now();
                 let (next, expiry) = {
                     let mut held = memory.shared.held.lock();
@@ -201,15 +207,14 @@ impl Keyed for Memory {
                     (state.next(&mut watcher), state.next_expiry())
                 };
                 if let Some(next) = next {
-                    return Some((Ok(next), (memory, watcher, changes)));
+                    return Some((Ok(next), (memory.clone(), watcher)));
                 }
-                let change = changes.changed();
                 match expiry {
-                    None => change.await.ok()?,
+                    None => changed.await,
                     Some(at) => {
                         let wait = at.since(now).max(Duration::from_millis(1));
                         // Either a change or an expiry: both mean to look again.
-                        let _ = tokio::time::timeout(wait, change).await;
+                        let _ = tokio::time::timeout(wait, changed).await;
                     }
                 }
             }

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, watch};
 use waybill_event::envelope::Encoded;
 use waybill_event::{Boot, LogTime, ProducerId};
 
+use crate::dice::{self, Dice};
 use directory::Directory;
 use segment::Segments;
 use state::{Room, State};
@@ -76,6 +77,8 @@ pub struct OutboxConfig {
     pub retry: Retry,
     /// Dates the outbox's own events and tells how old the oldest one is.
     pub clock: Clock,
+    /// Spreads the waits of resends.
+    pub dice: Dice,
 }
 
 impl OutboxConfig {
@@ -93,6 +96,7 @@ impl OutboxConfig {
             batch: BatchLimits::default(),
             retry: Retry::default(),
             clock,
+            dice: dice::system(),
         }
     }
 }

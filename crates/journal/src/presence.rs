@@ -83,6 +83,7 @@ impl Presence {
     pub async fn run(&self, report: impl Fn() -> Report + Send, stop: CancellationToken) {
         let beating = self.beat(report);
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = beating => {}
             () = self.watch() => {}

@@ -80,6 +80,7 @@ impl Runner {
     /// its status.
     pub async fn fold(&self, lost: impl Future<Output = ()>, stop: &CancellationToken) {
         tokio::select! {
+            biased;
             () = lost => {}
             () = self.fold_on(stop) => {}
         }
@@ -101,6 +102,7 @@ impl Runner {
                 }
             }
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RETRY) => {}
             }

@@ -151,6 +151,7 @@ async fn end_of(journal: &Journal, stream: Stream, stop: &CancellationToken) -> 
 /// What a future gives, or nothing once the replica stops.
 async fn until<T>(stop: &CancellationToken, future: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
+        biased;
         () = stop.cancelled() => None,
         value = future => Some(value),
     }

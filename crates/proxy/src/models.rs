@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use http::{HeaderMap, Response};
 use waybill_domain::catalog::{Authorised, Snapshot};
 use waybill_domain::verdict::PublicCode;
-use waybill_event::{LogTime, RequestId};
+use waybill_event::LogTime;
 use waybill_wire::models::{ModelEntry, render_list, render_model};
 
 use crate::answer::{Ids, Refusal, json};
@@ -44,10 +44,7 @@ fn answered(
     render: impl FnOnce(&Snapshot, &Authorised) -> Result<bytes::Bytes, Refusal>,
 ) -> Response<Body> {
     let now = replica.serving_since_now();
-    let ids = Ids {
-        request: RequestId::from_parts(now.unwrap_or_default(), rand::random()),
-        client: Wishes::of(headers).client_id,
-    };
+    let ids = Ids { request: replica.new_request(now.unwrap_or_default()), client: Wishes::of(headers).client_id };
     let rendered = serve(replica, headers, now, render);
     match rendered {
         Ok(body) => json(&ids, body),

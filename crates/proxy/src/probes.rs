@@ -83,6 +83,7 @@ impl Probes {
         let watching = inner.clone();
         tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = watching.stop.cancelled() => {}
                 () = watching.watch() => {}
             }
@@ -132,6 +133,7 @@ impl Probes {
         self.inner.tasks.spawn(async move {
             loop {
                 tokio::select! {
+                    biased;
                     () = ended.cancelled() => break,
                     () = inner.stop.cancelled() => break,
                     () = tokio::time::sleep(RENEW) => {}

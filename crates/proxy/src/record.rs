@@ -4,8 +4,9 @@
 mod drafts;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Order, Step};
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{FailureRecord, Verdict, classify};

@@ -9,7 +9,8 @@ use parking_lot::RwLock;
 use waybill_domain::catalog::Snapshot;
 use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{Channel, Key, StoredHash};
-use waybill_event::{LogTime, Source};
+use waybill_event::{LogTime, RequestId, Source};
+use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
 use waybill_secret::{Peppers, Vault};
 use waybill_upstream::{Dispatcher, Target};
@@ -59,6 +60,8 @@ pub struct Parts {
     pub probes: Probes,
     /// Limits.
     pub limits: Limits,
+    /// Random numbers: parts of ids, phases of wheels, spread of waits.
+    pub dice: Dice,
 }
 
 /// One replica.
@@ -75,6 +78,7 @@ pub struct Replica {
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
     pub(crate) limits: Limits,
+    pub(crate) dice: Dice,
     pub(crate) known: Known,
     targets: RwLock<HashMap<Source, (u64, Arc<Target>)>>,
     draining: AtomicBool,
@@ -112,7 +116,7 @@ impl Replica {
         Arc::new(Self {
             snapshot: ArcSwap::default(),
             views: views.clone(),
-            tables: Tables::default(),
+            tables: Tables::new(parts.dice.clone()),
             emitter: Emitter::new(parts.outbox, views),
             clock: parts.clock,
             vault: parts.vault,
@@ -122,6 +126,7 @@ impl Replica {
             metrics: Metrics::new(),
             probes: parts.probes,
             limits: parts.limits,
+            dice: parts.dice,
             known: Known::default(),
             targets: RwLock::default(),
             draining: AtomicBool::new(false),
@@ -175,6 +180,16 @@ impl Replica {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// An id for a request that arrives now.
+    pub(crate) fn new_request(&self, now: LogTime) -> RequestId {
+        let (high, low) = ((self.dice)().to_be_bytes(), (self.dice)().to_be_bytes());
+        let mut random = [0; 10];
+        for (slot, byte) in random.iter_mut().zip(high.into_iter().chain(low)) {
+            *slot = byte;
+        }
+        RequestId::from_parts(now, random)
     }
 
     /// The client key that a token is for.

@@ -11,7 +11,6 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Response};
 use tracing::Instrument;
 use waybill_domain::verdict::PublicCode;
-use waybill_event::RequestId;
 
 use crate::answer::{Ids, Refusal};
 use crate::inbound::Wishes;
@@ -59,7 +58,7 @@ async fn not_allowed(State(replica): State<Arc<Replica>>, request: Request) -> R
 fn refuse(replica: &Replica, request: &Request, code: PublicCode, message: String) -> Response<Body> {
     let now = (replica.clock)().unwrap_or_default();
     let client = Wishes::of(request.headers()).client_id;
-    let ids = Ids { request: RequestId::from_parts(now, rand::random()), client };
+    let ids = Ids { request: replica.new_request(now), client };
     replica.metrics.refused(code.as_str());
     Refusal::saying(code, message).response(&ids)
 }

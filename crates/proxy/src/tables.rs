@@ -14,6 +14,7 @@ use waybill_domain::selector::table::{Row, Table};
 use waybill_domain::selector::wheel::{Commit, Wheel};
 use waybill_event::traffic::SelectionTable;
 use waybill_event::{ConfigPosition, GroupId, LogTime};
+use waybill_journal::dice::Dice;
 
 use crate::views::Views;
 
@@ -45,12 +46,18 @@ pub struct Planned {
 }
 
 /// All tables of the replica.
-#[derive(Default)]
 pub struct Tables {
+    dice: Dice,
     slots: RwLock<HashMap<Key, Arc<Slot>>>,
 }
 
 impl Tables {
+    /// No table yet.
+    #[must_use]
+    pub fn new(dice: Dice) -> Self {
+        Self { dice, slots: RwLock::default() }
+    }
+
     /// Plans a request for one (group, model).
     pub fn plan(
         &self,
@@ -89,7 +96,7 @@ impl Tables {
             return slot.clone();
         }
         // The phase is random, so that replicas don't all begin with the same source.
-        let new = || Slot { current: ArcSwapOption::empty(), wheel: Mutex::new(Wheel::new(rand::random())) };
+        let new = || Slot { current: ArcSwapOption::empty(), wheel: Mutex::new(Wheel::new((self.dice)())) };
         self.slots.write().entry(key).or_insert_with(|| Arc::new(new())).clone()
     }
 }

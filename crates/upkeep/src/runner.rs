@@ -99,9 +99,14 @@ impl Upkeep {
             self.report(&known, &schedule, probing.len(), catalog_end);
             let wait = self.until_next(&schedule, probing.len());
             let about = tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 last = &mut end, if catalog_end.is_none() => {
                     catalog_end = Some(last);
+                    About::Nothing
+                }
+                Some(done) = probing.next(), if !probing.is_empty() => {
+                    schedule.settle(&done.wanted, done.next);
                     About::Nothing
                 }
                 Some(edit) = edits.next() => match edit {
@@ -112,10 +117,6 @@ impl Upkeep {
                     Ok(watched) => known.watched(watched),
                     Err(error) => self.interrupted(&error.to_string()),
                 },
-                Some(done) = probing.next(), if !probing.is_empty() => {
-                    schedule.settle(&done.wanted, done.next);
-                    About::Nothing
-                }
                 () = tokio::time::sleep(wait) => About::Nothing,
             };
             self.adopt(about, &known, &mut schedule);

@@ -2,15 +2,18 @@
 
 mod client;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
+use reqwest::Body;
 use url::{Host, Url};
 use waybill_domain::observation::TransportFault;
 use waybill_wire::headers;
 
+use crate::exchange::Exchange;
 use crate::fault;
 use crate::guard;
 use crate::reply::Reply;
@@ -73,7 +76,13 @@ pub struct Outbound {
 /// Sends attempts. One per process, shared; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Dispatcher {
-    clients: Clients,
+    way: Way,
+}
+
+#[derive(Debug, Clone)]
+enum Way {
+    Network(Clients),
+    Within(Arc<dyn Exchange>),
 }
 
 impl Dispatcher {
@@ -82,7 +91,13 @@ impl Dispatcher {
     /// # Errors
     /// [`BuildError`] if TLS can't be set up, such as without a provider.
     pub fn new(config: &DispatchConfig) -> Result<Self, BuildError> {
-        Ok(Self { clients: Clients::build(config)? })
+        Ok(Self { way: Way::Network(Clients::build(config)?) })
+    }
+
+    /// A dispatcher that sends nothing over a network, for simulations.
+    #[must_use]
+    pub fn within(exchange: Arc<dyn Exchange>) -> Self {
+        Self { way: Way::Within(exchange) }
     }
 
     /// Sends one request and waits for the answer's head. Dropping the future closes the connection at once.
@@ -112,8 +127,17 @@ impl Dispatcher {
         // A compressed answer couldn't be read for usage and errors.
         request.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 
-        let clients = self.clients.for_target(target.allow_private);
         let track = Track::new(limits.connect);
+        let clients = match &self.way {
+            Way::Network(clients) => clients.for_target(target.allow_private),
+            Way::Within(exchange) => {
+                let exchanging = exchange.exchange(request.bare());
+                return match tokio::time::timeout(limits.head, exchanging).await {
+                    Ok(answered) => answered.map(|answer| Reply::new(answer.map(Body::wrap_stream).into(), false)),
+                    Err(_) => Err(fault::head_timed_out(&track)),
+                };
+            }
+        };
         let began = Instant::now();
         let sending = async {
             let first = track.scope(clients.pooled.execute(request.build())).await;
@@ -149,6 +173,17 @@ impl Request {
         *request.headers_mut() = self.headers.clone();
         *request.body_mut() = self.body.clone().map(reqwest::Body::from);
         request
+    }
+}
+
+impl Request {
+    fn bare(self) -> http::Request<Bytes> {
+        let mut bare = http::Request::new(self.body.unwrap_or_default());
+        *bare.method_mut() = self.method;
+        *bare.headers_mut() = self.headers;
+        // Every URL that a base URL makes is a URI.
+        *bare.uri_mut() = self.url.as_str().parse().unwrap_or_default();
+        bare
     }
 }
 

@@ -2,6 +2,7 @@
 //! judgement of an answer is here.
 
 pub mod dispatch;
+pub mod exchange;
 pub mod guard;
 pub mod models;
 pub mod observe;
@@ -13,5 +14,6 @@ mod resolve;
 mod track;
 
 pub use dispatch::{BuildError, DispatchConfig, Dispatcher, Limits, Outbound};
+pub use exchange::Exchange;
 pub use reply::Reply;
 pub use target::{Target, TargetFault};

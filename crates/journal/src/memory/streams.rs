@@ -21,6 +21,7 @@ pub(super) struct StreamState {
     by_subject: BTreeMap<String, VecDeque<u64>>,
     ids: BTreeMap<String, u64>,
     ids_by_age: VecDeque<(LogTime, String)>,
+    duplicate_window: Duration,
 }
 
 /// Where a follower is.
@@ -42,11 +43,16 @@ impl StreamState {
             by_subject: BTreeMap::new(),
             ids: BTreeMap::new(),
             ids_by_age: VecDeque::new(),
+            duplicate_window: DUPLICATE_WINDOW,
         }
     }
 
     pub(super) const fn set_max_bytes(&mut self, max_bytes: u64) {
         self.max_bytes = max_bytes;
+    }
+
+    pub(super) const fn set_duplicate_window(&mut self, window: Duration) {
+        self.duplicate_window = window;
     }
 
     /// Appends all or none.
@@ -164,7 +170,8 @@ impl StreamState {
     }
 
     fn forget_ids(&mut self, now: LogTime) {
-        while let Some((_, id)) = self.ids_by_age.pop_front_if(|(at, _)| now.since(*at) > DUPLICATE_WINDOW) {
+        let window = self.duplicate_window;
+        while let Some((_, id)) = self.ids_by_age.pop_front_if(|(at, _)| now.since(*at) > window) {
             self.ids.remove(&id);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rand::RngExt as _;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use waybill_event::control::OutboxDrained;
@@ -17,6 +17,7 @@ use super::batch::{Batch, Cut};
 use super::directory::{Bookmark, Leftover, SegmentFile};
 use super::reader::{SegmentReader, Step};
 use super::state::Room;
+use crate::dice::spread;
 use crate::log::{AppendError, Expect, Log, Record, Stream};
 
 /// How long the file system is left alone after it failed.
@@ -290,12 +291,16 @@ fn read_into(cut: &mut Cut, reader: &mut SegmentReader, next: u64, end: u64) -> 
     Ok(false)
 }
 
-/// Reads a file away from the threads that serve requests.
+/// Reads a file away from the threads that serve requests. A runtime of one thread, as a simulation's, reads in place:
+/// there the order of events must not depend on a second thread.
 async fn blocking<T: Send + 'static>(
     reader: io::Result<SegmentReader>,
     work: impl FnOnce(SegmentReader) -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let reader = reader?;
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        return work(reader);
+    }
     tokio::task::spawn_blocking(move || work(reader)).await.map_err(io::Error::other)?
 }
 
@@ -324,8 +329,7 @@ async fn send(shared: &Shared, boot: Boot, batch: &Batch, log: &dyn Log) {
             }
         };
         shared.counters.resends.fetch_add(1, Ordering::Relaxed);
-        let jitter = rand::rng().random_range(0.5..1.0);
-        tokio::time::sleep(pausing.mul_f64(jitter)).await;
+        tokio::time::sleep(spread(&shared.config.dice, pausing)).await;
     }
 }
 

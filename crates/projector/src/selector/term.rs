@@ -126,15 +126,17 @@ impl<'a> Term<'a> {
             self.begin_checkpoint()?;
             let wake = self.wake_at();
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 Some(write) = self.writes.next(), if !self.writes.is_empty() => self.wrote(&write)?,
                 written = pending_or(&mut self.fold_write) => self.checkpoint_wrote(written)?,
                 sent = self.announcements.sent() => self.sent(sent),
                 edit = self.edits.next(), if !self.edits_stopped => self.edit(edit),
+                bounds = &mut self.end => self.end_is(bounds),
+                // What never ends stands last, so that it holds up nothing else.
                 message = self.messages.next(), if self.opened.is_none() && self.announcements.has_room() => {
                     self.message(message);
                 }
-                bounds = &mut self.end => self.end_is(bounds),
                 () = sleep_until(wake) => {}
             }
             self.fold_opened();
@@ -155,6 +157,7 @@ impl<'a> Term<'a> {
             }
             let wake = self.wake_at().min(deadline);
             tokio::select! {
+                biased;
                 Some(write) = self.writes.next(), if !self.writes.is_empty() => self.wrote(&write)?,
                 written = pending_or(&mut self.fold_write) => self.checkpoint_wrote(written)?,
                 sent = self.announcements.sent() => self.sent(sent),

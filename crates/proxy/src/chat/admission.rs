@@ -2,22 +2,23 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::Request;
 use bytes::Bytes;
 use http::HeaderMap;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Opening, Order, Policy, Step};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::catalog::{Ability, Authorised, Denied, Snapshot};
 use waybill_domain::selector::plan::Plan;
 use waybill_domain::selector::table::Unavailable;
 use waybill_domain::verdict::{PublicCode, all_busy};
+use waybill_event::LogTime;
 use waybill_event::config::{Channel, Key};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted, SelectionTable};
-use waybill_event::{LogTime, RequestId};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::peek::{PeekError, peek};
 
@@ -118,10 +119,7 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
     let (head, body) = request.into_parts();
     let wishes = Wishes::of(&head.headers);
     let now = replica.serving_since_now();
-    let ids = Ids {
-        request: RequestId::from_parts(now.unwrap_or_default(), rand::random()),
-        client: wishes.client_id.clone(),
-    };
+    let ids = Ids { request: replica.new_request(now.unwrap_or_default()), client: wishes.client_id.clone() };
     let Some(now) = now else {
         let refusal = Refusal { retry_after: Some(Duration::from_secs(1)), ..Refusal::of(PublicCode::GatewayNotReady) };
         return Admission::Refused { ids, refusal };
@@ -249,7 +247,7 @@ impl Parts<'_> {
         let opening = Opening {
             policy: Policy { deadline: wanted.deadline, ..Policy::default() },
             client_retry: self.wishes.retry.unwrap_or(0),
-            ..Opening::new(wanted.stream, rand::random())
+            ..Opening::new(wanted.stream, (replica.dice)())
         };
         let story = Story {
             id: ids.request,

@@ -69,6 +69,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         rules: Arc::new(RuleSet::builtin().clone()),
         probes,
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
+        dice: waybill_journal::dice::system(),
     });
     clock.report(replica.clone());
     for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector] {
