@@ -77,7 +77,7 @@ impl Story {
             model: self.model.to_string(),
             upstream_model: running.order.candidate.upstream_model.to_string(),
             kind: FailureKind::Success,
-            rule: "success@v1".to_owned(),
+            rule: "local/success@v1".to_owned(),
             status: None,
             first_content_ms: running.first_content.map(millis),
             took_ms: millis(now.saturating_sub(running.started)),
