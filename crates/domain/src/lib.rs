@@ -6,6 +6,7 @@ pub mod candidate;
 pub mod catalog;
 pub mod dedup;
 pub mod history;
+pub mod loss;
 pub mod observation;
 pub mod selector;
 pub mod verdict;

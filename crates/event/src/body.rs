@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Policy};
 use crate::control::{
-    BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, ProbeFinished,
+    BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost, ProbeFinished,
     SourceDisabled, SourceEnabled,
 };
 use crate::traffic::{
@@ -146,6 +146,7 @@ bodies!(
     SourceEnabled,
     ConfigApplied,
     OutboxDrained,
+    OwnerLost,
 );
 
 impl From<ConfigChange> for Body {

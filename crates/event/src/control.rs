@@ -186,6 +186,43 @@ impl Payload for ConfigApplied {
     const VERSION: u16 = 1;
 }
 
+/// How it is known that a request's owner will not end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossReason {
+    /// Everything that its boot wrote is in the log, and an end isn't among it.
+    Drained,
+    /// Its boot has shown no sign of life for so long that it is given up.
+    Absent,
+}
+
+impl LossReason {
+    /// The reason as it is written in events and columns.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained => "drained",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// A request was admitted, and whoever owned it will not end it, as far as is known: a real end that comes later all
+/// the same overrides this. The event has the id `lost:<request>` and the ordinal 0 among the request's own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerLost {
+    /// The replica that admitted it.
+    pub replica: ProducerId,
+    /// In which of its boots.
+    pub boot: Boot,
+    /// How it is known.
+    pub why: LossReason,
+}
+impl Payload for OwnerLost {
+    const TYPE: &'static str = "owner_lost";
+    const VERSION: u16 = 1;
+}
+
 /// Everything that a boot of a replica wrote is in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxDrained {

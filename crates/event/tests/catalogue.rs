@@ -56,6 +56,10 @@ fn about(kind: &str) -> (&'static str, &'static str) {
         "outbox_drained" => {
             ("proxy, upkeep", "Everything that a boot of a replica wrote is in the log; retires that boot.")
         }
+        "owner_lost" => (
+            "projector",
+            "A request was admitted and will not be ended by whoever owned it, as far as is known; a real end that comes later overrides it.",
+        ),
         other => panic!("say in this test who writes {other}, and what it says"),
     }
 }

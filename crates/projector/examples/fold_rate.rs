@@ -23,7 +23,7 @@ use waybill_event::{
 };
 use waybill_journal::memory::Memory;
 use waybill_journal::{Expect, Record, Stream};
-use waybill_projector::read_models::{ReadModels, verify};
+use waybill_projector::read_models::{LossConfig, ReadModels, verify};
 use waybill_read_model::{Deadlines, Projection, ReadModel};
 use waybill_services::{Finder, Launcher, Postgres, PostgresConfig};
 
@@ -160,7 +160,9 @@ async fn main() -> Result<(), Fault> {
     let start: LogTime = "2026-11-29T12:00:00Z".parse()?;
     let memory = Memory::started_at(start + Duration::from_secs(60));
     let (events, last) = fill(&memory, requests, start).await?;
-    let models = Arc::new(ReadModels::new(memory.journal(), store.clone()));
+    let clock = memory.clone();
+    let losses = LossConfig::new("projector-1".parse()?, Arc::new(move || clock.now()));
+    let models = Arc::new(ReadModels::new(memory.journal(), store.clone(), losses));
     let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
     let began = Instant::now();
     let folding = (Arc::clone(&models), token.clone());

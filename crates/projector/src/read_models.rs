@@ -5,6 +5,7 @@
 
 mod gather;
 mod leader;
+mod losses;
 pub mod refold;
 mod status;
 
@@ -17,11 +18,13 @@ use waybill_journal::Journal;
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
 pub use gather::stream;
+pub use losses::LossConfig;
 pub use refold::{RefoldError, verify};
 pub use status::{Counts, Status};
 
 use gather::words;
 use leader::{Ended, Leader};
+use losses::Beating;
 
 /// Between tries of what only somebody's doing can help.
 const HELPLESS: Duration = Duration::from_secs(5);
@@ -32,15 +35,18 @@ const RETRY: Duration = Duration::from_millis(500);
 pub struct ReadModels {
     journal: Journal,
     store: ReadModel,
+    losses: LossConfig,
+    beating: Beating,
     config: Mutex<Status>,
     traffic: Mutex<Status>,
 }
 
 impl ReadModels {
-    /// A runner that reads `journal` and writes `store`.
+    /// A runner that reads `journal` and writes `store`, and declares requests whose owners are lost as `losses` says.
     #[must_use]
-    pub fn new(journal: Journal, store: ReadModel) -> Self {
-        Self { journal, store, config: Mutex::default(), traffic: Mutex::default() }
+    pub fn new(journal: Journal, store: ReadModel, losses: LossConfig) -> Self {
+        let (config, traffic) = (Mutex::default(), Mutex::default());
+        Self { journal, store, losses, beating: Beating::default(), config, traffic }
     }
 
     /// How a projection is doing.
@@ -63,12 +69,14 @@ impl ReadModels {
     pub async fn fold(&self, projection: Projection, lost: impl Future<Output = ()>) {
         let mut lost = pin!(lost);
         let hopeless = tokio::select! {
+            biased;
             () = &mut lost => false,
             hopeless = self.fold_on(projection) => hopeless,
         };
         self.held(projection).lock().leading = false;
         if hopeless {
             tokio::select! {
+                biased;
                 () = lost => {}
                 () = tokio::time::sleep(HELPLESS) => {}
             }
@@ -112,6 +120,7 @@ impl ReadModels {
 
     async fn begin(&self, projection: Projection) -> Result<Leader<'_>, StoreError> {
         self.store.migrate().await?;
-        Leader::take_over(projection, &self.journal, &self.store, self.held(projection)).await
+        let status = self.held(projection);
+        Leader::take_over(projection, &self.journal, &self.store, status, &self.losses, &self.beating).await
     }
 }

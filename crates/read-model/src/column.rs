@@ -10,6 +10,7 @@ use sqlx::{Decode, Encode, Postgres, Row, Type};
 use uuid::Uuid;
 use waybill_domain::history::{Day, RequestState, UsageFrom};
 use waybill_event::config::Change;
+use waybill_event::control::LossReason;
 use waybill_event::failure::{BlockVerdict, Health, Sent};
 use waybill_event::selection::{Chosen, Next, TableHash};
 use waybill_event::traffic::{Evidence, Protocol};
@@ -155,7 +156,7 @@ macro_rules! words {
         }
     )+};
 }
-words!(crate::Why, Protocol, FallbackReason, FailureKind, Chosen, Next, Sent, Health, UsageFrom, Change);
+words!(crate::Why, LossReason, Protocol, FallbackReason, FailureKind, Chosen, Next, Sent, Health, UsageFrom, Change);
 
 /// The word that a variant is written as, in events and columns alike.
 pub(crate) fn word<T: Serialize>(variant: &T) -> String {

@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod history;
+pub mod open;
 pub mod projection;
 pub mod request;
 pub mod transition;

@@ -109,7 +109,8 @@ table!(RequestRow in "requests" by (day, request_id) {
     table_hash, candidates, candidate_count, skips, client_retry, client_request_id, config, replica, boot,
     admitted_at, admitted_position, admitted_rn, status, error, served_source, served_rev, served_model, attempts,
     fallback, degraded, last_skips, usage_from, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens,
-    first_content_ms, took_ms, maybe_billed, finished_at, finished_position, finished_rn,
+    first_content_ms, took_ms, maybe_billed, finished_at, finished_position, finished_rn, lost_why, lost_at,
+    lost_position,
 });
 
 table!(AttemptRow in "attempts" by (day, request_id, attempt) {

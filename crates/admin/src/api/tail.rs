@@ -91,6 +91,7 @@ fn speaks_of(event: &Event) -> Option<Source> {
         | Body::SelectionTable(_)
         | Body::ConfigApplied(_)
         | Body::OutboxDrained(_)
+        | Body::OwnerLost(_)
         | Body::Unknown(_) => None,
     };
     of_body.or(event.draft.source.map(|source| source.source))

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use waybill_event::control::LossReason;
 use waybill_event::failure::{BlockVerdict, Health, Recovery, Sent, Strength};
 use waybill_event::selection::{Chosen, Next, Skip};
 use waybill_event::{LogTime, Position, Source};
@@ -37,6 +38,9 @@ pub fn lines(request: &RequestRow, attempts: &[AttemptRow], outcomes: &[OutcomeR
     lines.extend(attempts.iter().flat_map(|attempt| [started(attempt), ended(attempt)]).flatten());
     lines.extend(outcomes.iter().map(judged));
     lines.extend(finished(request));
+    // It has no ordinal of the request's own: it stands before an end that came after it, and else at the end.
+    let last = lines.iter().map(|line| line.rn).max().unwrap_or(0);
+    lines.extend(lost(request, request.finished_rn.unwrap_or(last.saturating_add(1))));
     lines.sort_by_key(|line| (line.rn, line.position));
     lines
 }
@@ -231,6 +235,24 @@ fn finished(row: &RequestRow) -> Option<Line> {
         source: row.served_source,
         text,
         details,
+    })
+}
+
+fn lost(row: &RequestRow, rn: u32) -> Option<Line> {
+    let known = match row.lost_why? {
+        LossReason::Drained => "everything that its boot wrote is in the log, and no end is among it",
+        LossReason::Absent => "its boot has shown no sign of life for too long",
+    };
+    let overridden = row.finished_position.is_some();
+    let replica = row.replica.as_ref().map_or("a replica", |replica| replica.as_str());
+    Some(Line {
+        position: row.lost_position?,
+        at: row.lost_at?,
+        rn,
+        event: "owner_lost",
+        source: None,
+        text: format!("its owner, {replica}, is lost: {known}"),
+        details: overridden.then(|| "overridden: the real end is in the log".to_owned()).into_iter().collect(),
     })
 }
 

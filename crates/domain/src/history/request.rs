@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize, Serializer};
+use waybill_event::control::{LossReason, OwnerLost};
 use waybill_event::money::{Usage, UsageReport};
 use waybill_event::selection::{Skip, TableHash};
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted, RequestFinished};
@@ -21,6 +22,8 @@ use super::{Day, Placed};
 pub enum RequestState {
     /// Its end isn't in the log yet.
     Open,
+    /// Its end isn't in the log, and its owner will not write one, as far as is known.
+    OwnerLost,
     /// It has ended.
     Ended(FinalState),
 }
@@ -31,6 +34,7 @@ impl RequestState {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
+            Self::OwnerLost => "owner_lost",
             Self::Ended(state) => state.as_str(),
         }
     }
@@ -47,6 +51,7 @@ impl FromStr for RequestState {
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         match s {
             "open" => Ok(Self::Open),
+            "owner_lost" => Ok(Self::OwnerLost),
             ended => FinalState::deserialize(ended.into_deserializer()).map(Self::Ended),
         }
     }
@@ -119,6 +124,11 @@ pub struct RequestRow {
     pub finished_at: Option<LogTime>,
     pub finished_position: Option<Position>,
     pub finished_rn: Option<u32>,
+
+    // From `owner_lost`.
+    pub lost_why: Option<LossReason>,
+    pub lost_at: Option<LogTime>,
+    pub lost_position: Option<Position>,
 }
 
 impl RequestRow {
@@ -169,6 +179,9 @@ impl RequestRow {
             finished_at: None,
             finished_position: None,
             finished_rn: None,
+            lost_why: None,
+            lost_at: None,
+            lost_position: None,
         }
     }
 
@@ -197,6 +210,19 @@ impl RequestRow {
         self.admitted_at = Some(placed.time());
         self.admitted_position = Some(placed.position);
         self.admitted_rn = Some(bounded_u32(rn));
+    }
+
+    /// Folds that the owner was lost: a provisional end, until a real one is there. A second one changes nothing.
+    pub(super) fn lose(&mut self, placed: &Placed, data: &OwnerLost) {
+        if self.lost_position.is_some() {
+            return;
+        }
+        if self.state == RequestState::Open {
+            self.state = RequestState::OwnerLost;
+        }
+        self.lost_why = Some(data.why);
+        self.lost_at = Some(placed.time());
+        self.lost_position = Some(placed.position);
     }
 
     /// Folds the end; a second one of the same request changes nothing.

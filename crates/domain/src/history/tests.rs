@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use waybill_event::config::{Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Key, StoredHash};
+use waybill_event::control::LossReason;
 use waybill_event::failure::{BlockVerdict, Health, Sent, Strength};
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Chosen, Next, Skip, SkipReason};
@@ -14,6 +15,7 @@ use waybill_event::{
 };
 
 use super::*;
+use crate::loss::{self, Owner};
 
 fn at(ms: u64) -> LogTime {
     "2026-11-29T12:00:00Z".parse::<LogTime>().unwrap() + Duration::from_millis(ms)
@@ -178,6 +180,34 @@ fn a_request_is_open_until_its_end_is_known() {
     assert_eq!(rows.requests[&id].admitted_at, None);
 }
 
+fn lost(why: LossReason) -> Placed {
+    let first = placed(1, 0, None, admitted());
+    let (id, _) = first.event.draft.request.unwrap();
+    let owner = Owner { replica: "proxy-1".parse().unwrap(), boot: Boot::new(at(0), 7) };
+    let event = loss::declaration(id, &owner, why, at(5_000), "projector-1".parse().unwrap());
+    Placed { event, position: Position::new(200, 0), stored_at: at(5_001) }
+}
+
+#[test]
+fn a_lost_owner_is_a_provisional_end() {
+    let events = fail_over();
+    let declared = lost(LossReason::Drained);
+    let (id, _) = events[0].event.draft.request.unwrap();
+    let begun = [&events[..7], std::slice::from_ref(&declared)].concat();
+    let rows = fold(&begun);
+    assert_eq!(rows.requests[&id].state, RequestState::OwnerLost);
+    let again = fold(&[&begun[..], &[lost(LossReason::Absent)]].concat());
+    assert_eq!(again, rows, "a second declaration changes nothing");
+    insta::assert_snapshot!("a_lost_owner_in_words", words(&rows));
+
+    // The real end was on its way all the time.
+    let mut end = events[7].clone();
+    end.position = Position::new(300, 0);
+    let rows = fold(&[&begun[..], &[end]].concat());
+    assert_eq!(rows.requests[&id].state, RequestState::Ended(FinalState::Succeeded));
+    insta::assert_snapshot!("a_late_end_in_words", words(&rows));
+}
+
 #[test]
 fn a_second_event_of_the_same_kind_changes_nothing() {
     let mut events = fail_over();
@@ -202,8 +232,10 @@ fn an_event_that_lacks_what_its_row_needs_is_told() {
 
 proptest! {
     #[test]
-    fn the_order_of_a_requests_events_does_not_matter(events in Just(fail_over()).prop_shuffle()) {
-        prop_assert_eq!(fold(&events), fold(&fail_over()));
+    fn the_order_of_a_requests_events_does_not_matter(
+        events in Just([fail_over(), vec![lost(LossReason::Absent)]].concat()).prop_shuffle(),
+    ) {
+        prop_assert_eq!(fold(&events), fold(&[fail_over(), vec![lost(LossReason::Absent)]].concat()));
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Touched {
         let draft = &placed.event.draft;
         let request = draft.request.map(|(id, _)| id);
         match (&draft.body, request, draft.source) {
-            (Body::RequestAdmitted(_) | Body::RequestFinished(_), Some(id), _) => {
+            (Body::RequestAdmitted(_) | Body::RequestFinished(_) | Body::OwnerLost(_), Some(id), _) => {
                 self.requests.insert(id);
             }
             (Body::AttemptStarted(data), Some(id), _) => {
@@ -97,6 +97,7 @@ impl Touched {
                 | Body::SourceOutcome(_)
                 | Body::ConfigApplied(_)
                 | Body::OutboxDrained(_)
+                | Body::OwnerLost(_)
                 | Body::Config(_)
                 | Body::Unknown(_),
                 _,
@@ -132,6 +133,10 @@ impl TrafficRows {
             Body::RequestFinished(data) => {
                 let Some((id, rn)) = draft.request else { return NO_REQUEST };
                 self.request(id).finish(placed, rn, data);
+            }
+            Body::OwnerLost(data) => {
+                let Some((id, _)) = draft.request else { return NO_REQUEST };
+                self.request(id).lose(placed, data);
             }
             Body::AttemptStarted(data) => {
                 let Some((id, rn)) = draft.request else { return NO_REQUEST };

@@ -98,6 +98,7 @@ fn parts(body: &Body) -> Option<Parts<'_>> {
         | Body::SelectionTable(_)
         | Body::ConfigApplied(_)
         | Body::OutboxDrained(_)
+        | Body::OwnerLost(_)
         | Body::Config(_)
         | Body::Unknown(_) => return None,
     };

@@ -114,6 +114,7 @@ impl Evidence {
             | Body::SourceEnabled(_)
             | Body::ConfigApplied(_)
             | Body::OutboxDrained(_)
+            | Body::OwnerLost(_)
             | Body::Config(_)
             | Body::Unknown(_) => return None,
         };

@@ -14,6 +14,7 @@ use waybill_journal::{Journal, Message, Start};
 use waybill_read_model::{Batch, Checkpoint, Projection, ReadModel, StoreError, Why};
 
 use super::gather::{Gathered, stream, words};
+use super::losses::{Beating, LossConfig, Losses, Standing};
 use super::status::{Counts, Status};
 
 /// Most messages in a batch.
@@ -52,6 +53,9 @@ pub(super) struct Leader<'a> {
     pub(super) store: &'a ReadModel,
     pub(super) status: &'a Mutex<Status>,
     checkpoint: Checkpoint,
+    /// Only of the fold whose rows are requests.
+    losses: Option<Losses<'a>>,
+    beating: &'a Beating,
     /// Older messages are gone from the log, so that a boot may be met in its middle.
     aged: bool,
     end_asked: Option<Instant>,
@@ -64,10 +68,17 @@ impl<'a> Leader<'a> {
         journal: &'a Journal,
         store: &'a ReadModel,
         status: &'a Mutex<Status>,
+        losses: &'a LossConfig,
+        beating: &'a Beating,
     ) -> Result<Self, StoreError> {
         let checkpoint = store.take_over(projection).await?;
+        let losses = match projection {
+            Projection::Traffic => Some(Losses::new(losses, beating)),
+            Projection::Config => None,
+        };
         tracing::info!(%projection, epoch = checkpoint.epoch, position = checkpoint.position, "folding from here on");
-        let leader = Self { projection, journal, store, status, checkpoint, aged: false, end_asked: None };
+        let leader =
+            Self { projection, journal, store, status, checkpoint, losses, beating, aged: false, end_asked: None };
         leader.tell(|status| {
             status.leading = true;
             status.trouble = None;
@@ -92,8 +103,15 @@ impl<'a> Leader<'a> {
 
     /// Folds until it can't go on.
     pub(super) async fn lead(mut self) -> Ended {
-        let Err(ended) = self.fold_on().await;
-        ended
+        if self.losses.is_none() {
+            let Err(ended) = self.fold_on().await;
+            return ended;
+        }
+        let (beating, journal) = (self.beating, self.journal);
+        tokio::select! {
+            Err(ended) = self.fold_on() => ended,
+            never = beating.watch(journal) => match never {},
+        }
     }
 
     async fn fold_on(&mut self) -> Result<Infallible, Ended> {
@@ -176,6 +194,7 @@ impl<'a> Leader<'a> {
                 Err(_) if until.is_some() => break,
                 Err(_) => {
                     self.ask_end().await;
+                    self.look_for_losses().await;
                     continue;
                 }
             };
@@ -257,13 +276,29 @@ impl<'a> Leader<'a> {
         }
         counts.batches = 1;
         counts.events = gathered.events.len() as u64;
+        let drained = gathered.events.iter().any(|placed| matches!(placed.event.draft.body, Body::OutboxDrained(_)));
+        if let Some(losses) = self.losses.as_mut().filter(|_| drained) {
+            losses.drained();
+        }
         self.checkpoint = to;
         self.tell(|status| {
             status.trouble = None;
             status.counts.add(counts);
         });
         self.ask_end().await;
+        self.look_for_losses().await;
         Ok(())
+    }
+
+    /// Looks for requests whose owners are lost, when it is time to. What hinders that doesn't hinder the fold.
+    async fn look_for_losses(&mut self) {
+        let Some(losses) = self.losses.as_mut().filter(|losses| losses.is_due(&self.checkpoint)) else { return };
+        let at_end = self.status.lock().end <= self.checkpoint.position;
+        let standing = Standing { checkpoint: &self.checkpoint, at_end };
+        match losses.look(self.journal, self.store, standing).await {
+            Ok(declared) => self.status.lock().counts.declared_lost += declared,
+            Err(error) => tracing::warn!(error = %words(&error), "lost requests wait to be declared"),
+        }
     }
 
     /// After a try of which nobody knows whether it was taken: whether it was. Says no also when the store is still
@@ -309,5 +344,6 @@ impl Counts {
         self.unprojectable += other.unprojectable;
         self.missing_messages += other.missing_messages;
         self.missing_events += other.missing_events;
+        self.declared_lost += other.declared_lost;
     }
 }

@@ -46,6 +46,8 @@ pub struct Counts {
     pub missing_messages: u64,
     /// Events of drained outboxes that never came: a reason for an alarm.
     pub missing_events: u64,
+    /// Requests that were declared lost.
+    pub declared_lost: u64,
 }
 
 impl Status {

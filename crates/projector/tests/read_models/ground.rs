@@ -8,22 +8,25 @@ use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use waybill_domain::loss::ABSENCE;
 use waybill_event::{Boot, LogTime};
 use waybill_journal::lease::{LeaseConfig, lead};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Expect, Journal, Record, Stream};
-use waybill_projector::read_models::{ReadModels, Status, stream, verify};
+use waybill_projector::read_models::{LossConfig, ReadModels, Status, stream, verify};
 use waybill_read_model::{Deadlines, Projection, ReadModel};
 use waybill_services::{Finder, Launcher, Postgres, PostgresConfig};
 
 /// How long anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Ground {
     pub(crate) journal: Journal,
     pub(crate) memory: Memory,
     pub(crate) store: ReadModel,
     pub(crate) postgres: Postgres,
+    /// How long a boot may be silent before its open requests are given up.
+    pub(crate) absence: Duration,
     _dir: TempDir,
 }
 
@@ -39,7 +42,7 @@ impl Ground {
         let deadlines = Deadlines { connect: Duration::from_millis(500), ..Deadlines::default() };
         let store = ReadModel::connect(postgres.url().expose_secret(), 5, deadlines).unwrap();
         let memory = Memory::started_at(start_of_time());
-        Self { journal: memory.journal(), memory, store, postgres, _dir: dir }
+        Self { journal: memory.journal(), memory, store, postgres, absence: ABSENCE, _dir: dir }
     }
 
     pub(crate) async fn append(&self, stream: Stream, subject: &str, payload: Vec<u8>) -> u64 {
@@ -56,7 +59,14 @@ impl Ground {
     }
 
     fn models(&self) -> Arc<ReadModels> {
-        Arc::new(ReadModels::new(self.journal.clone(), self.store.clone()))
+        let memory = self.memory.clone();
+        let clock = Arc::new(move || memory.now());
+        let losses = LossConfig {
+            absence: self.absence,
+            look_every: Duration::from_millis(50),
+            ..LossConfig::new("projector-1".parse().unwrap(), clock)
+        };
+        Arc::new(ReadModels::new(self.journal.clone(), self.store.clone(), losses))
     }
 
     /// A runner that doesn't ask whether it may.
@@ -86,6 +96,19 @@ impl Ground {
             })
         };
         vec![led("projector-1"), led("projector-2")]
+    }
+
+    /// Waits until `runner` has folded everything and nobody's requests are open; returns where the log ends then.
+    pub(crate) async fn settled(&self, runner: &Running) -> u64 {
+        loop {
+            let end = self.end(Projection::Traffic).await;
+            runner.caught_up(Projection::Traffic, end).await;
+            let open = self.store.owners_of_open_requests(1).await.unwrap();
+            if open.is_empty() && self.end(Projection::Traffic).await == end {
+                return end;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// The tables hold what a fold from scratch gives; returns how many rows that is.

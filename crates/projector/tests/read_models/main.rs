@@ -4,4 +4,5 @@
 
 mod folding;
 mod ground;
+mod losses;
 mod plan;

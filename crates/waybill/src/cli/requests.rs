@@ -17,7 +17,7 @@ pub(crate) struct Requests {
     /// For this model.
     #[arg(long)]
     model: Option<String>,
-    /// In this state: open, succeeded, partial, failed, refused, cancelled, unknown.
+    /// In this state: open, owner_lost, succeeded, partial, failed, refused, cancelled, unknown.
     #[arg(long)]
     state: Option<String>,
     /// With an attempt at this source, e.g. channel:1.

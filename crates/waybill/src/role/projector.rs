@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 use waybill_journal_nats::Connection;
-use waybill_projector::read_models::ReadModels;
+use waybill_projector::read_models::{LossConfig, ReadModels};
 use waybill_projector::selector::{self, Pace, Runner};
 use waybill_read_model::{Deadlines, Projection, ReadModel};
 
@@ -41,6 +41,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let connection = Arc::new(booted.connect().await?);
     let journal = connection.journal().clone();
     let clock = Clock::start(&booted, &journal, "projector");
+    let losses = LossConfig::new(booted.producer.clone(), clock.or_system());
     let config = selector::Config {
         producer: booted.producer.clone(),
         boot: booted.boot,
@@ -50,7 +51,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let role = Arc::new(Projector {
         name: booted.config.name.clone(),
         selector: Arc::new(Runner::new(journal.clone(), config)),
-        read_models: Arc::new(ReadModels::new(journal.clone(), store.clone())),
+        read_models: Arc::new(ReadModels::new(journal.clone(), store.clone(), losses)),
         connection: connection.clone(),
         stop: booted.stop.clone(),
     });
@@ -145,6 +146,10 @@ impl Role for Projector {
                 family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
             }
         }
+        let declared = Gauge::<i64>::default();
+        let counted = self.read_models.status(Projection::Traffic).counts.declared_lost;
+        declared.set(i64::try_from(counted).unwrap_or(i64::MAX));
+        registry.register("requests_declared_lost", "Requests whose owners this process declared lost", declared);
         super::render(&registry)
     }
 }
