@@ -45,6 +45,8 @@ impl Violations {
                 self.last.send_replace(text.to_lowercase());
             }
             Event::Connected => tracing::info!("connected to the log"),
+            // Asked for by ourselves, when the connection is closed.
+            Event::Draining | Event::Closed => tracing::debug!(%event, "the connection to the log ends"),
             other => tracing::warn!(event = %other, "the connection to the log has changed"),
         }
     }
