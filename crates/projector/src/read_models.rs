@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use waybill_journal::Journal;
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
-pub use gather::stream;
+pub use gather::{Gathered, stream};
 pub use losses::LossConfig;
 pub use refold::{RefoldError, verify};
 pub use status::{Counts, Status};

@@ -20,24 +20,24 @@ pub const fn stream(projection: Projection) -> Stream {
 
 /// What a batch's messages hold.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub struct Gathered {
     /// Sequence of the last message; 0 when there is none.
-    pub(super) last: u64,
+    pub last: u64,
     /// When the log took it.
-    pub(super) stored_at: Option<LogTime>,
+    pub stored_at: Option<LogTime>,
     /// Messages.
-    pub(super) messages: usize,
+    pub messages: usize,
     /// Events, in the order of the log.
-    pub(super) events: Vec<Placed>,
+    pub events: Vec<Placed>,
     /// What can't be read.
-    pub(super) unreadable: Vec<Unprojectable>,
+    pub unreadable: Vec<Unprojectable>,
     /// The edit before which the batch ends, because it can't be read here.
-    pub(super) stop: Option<UnknownEdit>,
+    pub stop: Option<UnknownEdit>,
 }
 
 impl Gathered {
     /// Adds a message, unless the batch has ended.
-    pub(super) fn add(&mut self, projection: Projection, message: &Message) {
+    pub fn add(&mut self, projection: Projection, message: &Message) {
         if self.stop.is_some() {
             return;
         }
@@ -88,7 +88,7 @@ impl Gathered {
 
     /// Drops the events that were folded before, and remembers the others. `aged` tells that older events may be gone
     /// from the log, so that a boot may be met in its middle.
-    pub(super) fn drop_known(&mut self, dedup: &mut Dedup, aged: bool, counts: &mut Counts) {
+    pub fn drop_known(&mut self, dedup: &mut Dedup, aged: bool, counts: &mut Counts) {
         self.events.retain(|placed| {
             if let Body::OutboxDrained(drained) = &placed.event.draft.body
                 && let Some(low) = dedup.low_water(&drained.replica, drained.boot)
