@@ -108,13 +108,13 @@ async fn configuration_is_made_shown_and_guarded() {
     assert_eq!(cli.json(&["channel", "show", "a"]).await["enabled"], false);
     cli.ok(&["channel", "enable", "a"]).await;
 
-    let issued = cli.ok(&["key", "create", "ci", "--group", "default"]).await;
+    let issued = cli.ok(&["key", "issue", "ci", "--group", "default"]).await;
     assert!(issued.contains("wb-"), "{issued}");
     let keys = cli.ok(&["key", "list"]).await;
     assert!(keys.contains("ci") && keys.contains("suite"), "{keys}");
     cli.ok(&["group", "create", "team"]).await;
     assert!(cli.ok(&["group", "list"]).await.contains("team"));
-    let policy = cli.ok(&["policy", "show"]).await;
+    let policy = cli.ok(&["policy", "get"]).await;
     assert!(policy.contains("source_breaker") || policy.contains("source"), "{policy}");
     let edits = cli.json(&["config-history", "--entity", "channel"]).await;
     assert_eq!(edits["edits"].as_array().map(Vec::len), Some(4), "{edits}");

@@ -79,50 +79,70 @@ async fn dependency(fleet: &Fleet, role: &str, name: &str) -> (u16, Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_postgres_clients_are_served_and_edits_hold() {
-    for hard in [true, false] {
-        let bench = Bench::of(3).await;
-        bench.channel("a", &["m"], 10, Source::default().saying("from a")).await;
-        bench.channel("b", &["m"], 0, Source::default().saying("from b")).await;
-        bench.configured().await;
-        if hard {
-            bench.fleet.kill9("postgres");
-        } else {
-            bench.fleet.sigstop("postgres");
-        }
-        for proxy in 1..=3 {
-            assert_eq!(bench.chat(proxy, "m").served().await.said(), "from a", "proxy-{proxy}");
-            assert_eq!(bench.fleet.readiness(&format!("proxy-{proxy}")).await.map(|(status, _)| status), Some(200));
-        }
-        // The edit is taken, is told not to be readable yet, and holds everywhere.
-        let begun = Instant::now();
-        let reply = bench.admin().ask(Method::POST, "/channels/a/disable", Some(&json!({}))).await;
-        assert_eq!((reply.status, &reply.json()["readable"]), (202, &json!(false)), "{}", reply.text);
-        assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}", begun.elapsed());
-        bench.configured().await;
-        for proxy in 1..=3 {
-            assert_eq!(bench.chat(proxy, "m").served().await.said(), "from b", "proxy-{proxy}");
-        }
-        // What needs the tables says so, within its deadline, and who depends on them names them.
-        let reply = bench.admin().ask(Method::GET, "/requests", None).await;
-        assert_eq!(reply.status, 503, "{}", reply.text);
-        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{:?}", reply.headers);
-        let named = wait_until(Duration::from_secs(20), "the projector names Postgres", async || {
-            let readiness = bench.fleet.readiness("projector-1").await.map(|(_, r)| r).unwrap_or_default();
-            let all = readiness["dependencies"].as_array().cloned().unwrap_or_default();
-            let down = all.into_iter().find(|d| d["name"].as_str().unwrap().contains("postgres") && d["state"] != "ok");
-            down.ok_or_else(|| readiness.to_string())
-        })
-        .await;
-        assert!(named["state"].is_string(), "{named}");
-        if !hard {
-            bench.fleet.sigcont("postgres");
-            let request = bench.chat(1, "m").served().await.request().to_owned();
-            assert_eq!(bench.admin().history(&request).await.state(), "succeeded");
-            let known = bench.admin().requests("limit=20").await.len();
-            assert_eq!(known, 3 + 3 + 1, "what happened meanwhile is there");
-        }
-        bench.fleet.stop().await;
+    let bench = of_two_channels().await;
+    bench.fleet.take_away("postgres");
+    check_without_postgres(&bench).await;
+    bench.fleet.give_back();
+    check_caught_up(&bench).await;
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_postgres_is_one_that_is_away_and_what_it_missed_comes_later() {
+    let bench = of_two_channels().await;
+    bench.fleet.sigstop("postgres");
+    check_without_postgres(&bench).await;
+    bench.fleet.sigcont("postgres");
+    check_caught_up(&bench).await;
+    bench.fleet.stop().await;
+}
+
+/// Postgres is back: what happened meanwhile is in the tables, and so is what happens now.
+async fn check_caught_up(bench: &Bench) {
+    wait_until(Duration::from_secs(60), "the tables can be asked again", async || {
+        let reply = bench.admin().ask(Method::GET, "/requests?limit=1", None).await;
+        until(reply.status == 200, || format!("{} {}", reply.status, reply.text))
+    })
+    .await;
+    let request = bench.chat(1, "m").served().await.request().to_owned();
+    assert_eq!(bench.admin().history(&request).await.state(), "succeeded");
+    assert_eq!(bench.admin().requests("limit=20").await.len(), 3 + 3 + 1);
+}
+
+async fn of_two_channels() -> Bench {
+    let bench = Bench::of(3).await;
+    bench.channel("a", &["m"], 10, Source::default().saying("from a")).await;
+    bench.channel("b", &["m"], 0, Source::default().saying("from b")).await;
+    bench.configured().await;
+    bench
+}
+
+/// Postgres is away: three requests are served before an edit, and three after it.
+async fn check_without_postgres(bench: &Bench) {
+    for proxy in 1..=3 {
+        assert_eq!(bench.chat(proxy, "m").served().await.said(), "from a", "proxy-{proxy}");
+        assert_eq!(bench.fleet.readiness(&format!("proxy-{proxy}")).await.map(|(status, _)| status), Some(200));
     }
+    // The edit is taken, is told not to be readable yet, and holds everywhere.
+    let begun = Instant::now();
+    let reply = bench.admin().ask(Method::POST, "/channels/a/disable", Some(&json!({}))).await;
+    assert_eq!((reply.status, &reply.json()["readable"]), (202, &json!(false)), "{}", reply.text);
+    assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}", begun.elapsed());
+    bench.configured().await;
+    for proxy in 1..=3 {
+        assert_eq!(bench.chat(proxy, "m").served().await.said(), "from b", "proxy-{proxy}");
+    }
+    // What needs the tables says so, within its deadline, and who depends on them names them.
+    let reply = bench.admin().ask(Method::GET, "/requests", None).await;
+    assert_eq!(reply.status, 503, "{}", reply.text);
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{:?}", reply.headers);
+    wait_until(Duration::from_secs(30), "the projector names Postgres", async || {
+        let readiness = bench.fleet.readiness("projector-1").await.map(|(_, r)| r).unwrap_or_default();
+        let all = readiness["dependencies"].as_array().cloned().unwrap_or_default();
+        let down = all.into_iter().find(|d| d["state"].as_str().unwrap().contains("Postgres"));
+        down.ok_or_else(|| readiness.to_string())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,6 +187,35 @@ async fn without_the_log_clients_are_served_and_nothing_is_lost() {
     .await;
     let groups = bench.admin().get("/groups").await.to_string();
     assert!(groups.contains("afterwards"), "{groups}");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stores_that_die_are_started_again_and_nothing_is_lost() {
+    let bench = Bench::of(2).await;
+    bench.channel("a", &["m"], 0, Source::default()).await;
+    bench.configured().await;
+    let mut served = vec![bench.chat(1, "m").served().await.request().to_owned()];
+    for store in ["nats-server", "postgres"] {
+        let before = bench.fleet.kill9(store);
+        for n in 0..6 {
+            served.push(bench.chat(n % 2 + 1, "m").served().await.request().to_owned());
+        }
+        wait_until(Duration::from_secs(30), format_args!("{store} is started again"), async || {
+            let now = bench.fleet.process(store);
+            until(now.pid != before, || format!("{now:?}"))
+        })
+        .await;
+        wait_until(Duration::from_secs(60), format_args!("all is well again after the end of {store}"), async || {
+            let name = format!("after-{store}");
+            let reply = bench.admin().ask(Method::POST, "/groups", Some(&json!({"name": name}))).await;
+            until(matches!(reply.status, 201 | 409), || format!("{} {}", reply.status, reply.text))
+        })
+        .await;
+    }
+    for request in &served {
+        assert_eq!(bench.admin().history(request).await.state(), "succeeded", "{request}");
+    }
     bench.fleet.stop().await;
 }
 

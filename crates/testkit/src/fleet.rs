@@ -247,6 +247,8 @@ impl Fleet {
     async fn end(&mut self) {
         let Some(mut child) = self.child.take() else { panic!("the fleet isn't running") };
         let descendants = Descendants::of(child.id());
+        // What is frozen can't be asked to do anything.
+        descendants.go_on();
         signal(child.id(), Signal::INT);
         let status =
             wait_until(STOP_DEADLINE, "`waybill dev` ends when it is asked to", async || match child.try_wait() {
@@ -288,10 +290,7 @@ impl Drop for Fleet {
 
 /// Stops `dev` and waits for it within bounds; says whether it ended by itself.
 fn end_without_runtime(mut child: Child) -> bool {
-    // A process that is stopped can't be asked to do anything.
-    for pid in Descendants::of(child.id()).pids() {
-        signal(pid, Signal::CONT);
-    }
+    Descendants::of(child.id()).go_on();
     signal(child.id(), Signal::TERM);
     let pid = child.id();
     let (told, ended) = mpsc::channel();

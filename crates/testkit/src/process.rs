@@ -104,6 +104,13 @@ impl Descendants {
         .await;
     }
 
+    /// Lets those go on that were frozen.
+    pub(crate) fn go_on(&self) {
+        for pid in self.pids() {
+            signal(pid, Signal::CONT);
+        }
+    }
+
     /// Ends those that still run, the hard way.
     pub(crate) fn kill(&self) {
         for (pid, started, _) in &self.0 {

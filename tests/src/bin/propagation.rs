@@ -184,7 +184,7 @@ async fn main() -> ExitCode {
     let mut holds = told("channel edit sent → all three replicas have it", edits(&bench, &watch).await);
     holds &= told("breaker open at one replica → at each other one", breakers(&bench, &watch).await);
     holds &= told("… → at one that was only just started", breakers_after_restarts(&bench, &watch).await);
-    bench.fleet.kill9("postgres");
+    bench.fleet.take_away("postgres");
     wait_until(NEVER, "the tables are out of reach", async || {
         let reply = bench.admin().ask(reqwest::Method::GET, "/requests?limit=1", None).await;
         until(reply.status == 503, || reply.text)

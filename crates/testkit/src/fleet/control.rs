@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Fleet, Process};
-use crate::process::signal;
+use crate::process::{Descendants, signal};
 use crate::wait::{until, wait_until};
 
 /// How long a process may take from its start to being ready.
@@ -51,14 +51,29 @@ impl Fleet {
         pid
     }
 
-    /// Freezes a process.
-    pub fn sigstop(&self, name: &str) {
-        signal(self.process(name).pid, Signal::STOP);
+    /// Kills a process and keeps it from being started again, until [`Fleet::give_back`].
+    pub fn take_away(&self, name: &str) {
+        signal(self.parent(), Signal::STOP);
+        signal(self.process(name).pid, Signal::KILL);
     }
 
-    /// Lets a frozen process go on.
+    /// Lets what was taken away be started again.
+    pub fn give_back(&self) {
+        signal(self.parent(), Signal::CONT);
+    }
+
+    /// Freezes a process and all that it has started.
+    pub fn sigstop(&self, name: &str) {
+        for pid in Descendants::of(self.process(name).pid).pids() {
+            signal(pid, Signal::STOP);
+        }
+    }
+
+    /// Lets a frozen process and all that it has started go on.
     pub fn sigcont(&self, name: &str) {
-        signal(self.process(name).pid, Signal::CONT);
+        for pid in Descendants::of(self.process(name).pid).pids() {
+            signal(pid, Signal::CONT);
+        }
     }
 
     /// Waits until a process runs again under another id than `before` and is ready.
