@@ -1,5 +1,7 @@
 //! The command line, as a person or a script uses it: what it makes, what it shows, and how it ends.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a suite fails by panicking")]
+
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;

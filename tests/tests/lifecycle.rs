@@ -1,5 +1,7 @@
 //! Starts, stops and absences: what stays, what is left behind, who goes on without whom, and how it is told.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a suite fails by panicking")]
+
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
