@@ -65,6 +65,7 @@ impl Walk {
                     self.record.commit();
                     self.record.reported(found.usage, found.model.as_deref());
                     self.record.succeeded(found.heard);
+                    self.record.end_acknowledged().await;
                     let headers = self.headers(&found.headers);
                     return respond(found.status, headers, &ids, Body::from(found.body));
                 }
@@ -80,7 +81,9 @@ impl Walk {
                 Attempted::Failed(failed) => *failed,
             };
             if let Some(conclusion) = self.after(observation, heard).await {
-                return self.conclude(conclusion).response(&ids);
+                let refusal = self.conclude(conclusion);
+                self.record.end_acknowledged().await;
+                return refusal.response(&ids);
             }
         }
     }
@@ -199,7 +202,7 @@ impl Walk {
     }
 
     /// The answer of a request that wasn't served; the request is closed with it.
-    fn conclude(mut self, conclusion: Conclusion) -> Refusal {
+    fn conclude(&mut self, conclusion: Conclusion) -> Refusal {
         let refusal = match conclusion {
             Conclusion::DeadlineExceeded => Refusal::of(PublicCode::DeadlineExceeded),
             Conclusion::Cancelled => Refusal::of(PublicCode::ClientClosedRequest),

@@ -45,11 +45,11 @@ impl Emitter {
         &self.outbox
     }
 
-    /// Appends the drafts as one write, all or none, and folds what is evidence.
+    /// Appends the drafts as one write, all or none, folds what is evidence, and returns the last ordinal.
     ///
     /// # Errors
     /// [`EmitError`]; nothing was written and nothing was folded then.
-    pub fn append(&self, drafts: Drafts, room: Option<&Reservation>) -> Result<(), EmitError> {
+    pub fn append(&self, drafts: Drafts, room: Option<&Reservation>) -> Result<u64, EmitError> {
         let encoded = drafts.iter().map(Draft::encode).collect::<Result<Vec<Encoded>, _>>()?;
         let evidence = evidence_sources(&drafts);
         let entries: SmallVec<[(Source, Arc<SourceView>); 2]> =
@@ -61,8 +61,9 @@ impl Emitter {
             Some(room) => self.outbox.append_reserved(room, &encoded)?,
             None => self.outbox.append(&encoded)?,
         };
+        let last = *ordinals.end();
         if locked.is_empty() {
-            return Ok(());
+            return Ok(last);
         }
         for (n, draft) in ordinals.zip(drafts) {
             let Some(source) = evidence_source(&draft) else { continue };
@@ -72,7 +73,7 @@ impl Emitter {
                 self.views.fold_own(view, &event);
             }
         }
-        Ok(())
+        Ok(last)
     }
 }
 

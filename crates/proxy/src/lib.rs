@@ -4,6 +4,7 @@
 pub mod follow;
 pub mod metrics;
 pub mod probes;
+pub mod recording;
 pub mod replica;
 pub mod router;
 pub mod views;
@@ -18,5 +19,6 @@ mod record;
 mod relay;
 mod tables;
 
+pub use recording::{Durability, OutboxFull, Recording};
 pub use replica::{Limits, Parts, Replica};
 pub use router::router;

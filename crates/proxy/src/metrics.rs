@@ -49,6 +49,20 @@ struct OfRefusal {
     code: Word,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfWait {
+    at: Word,
+}
+
+/// What the log didn't acknowledge in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unacknowledged {
+    /// An admission: the request was refused.
+    Admission,
+    /// An end: the client got the answer all the same.
+    End,
+}
+
 /// Gauges that are read from elsewhere at each scrape.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Readings {
@@ -95,6 +109,8 @@ pub struct Metrics {
     outbox_age: Gauge<f64, AtomicU64>,
     outbox_stalls: Gauge<u64, AtomicU64>,
     config_position: Gauge<u64, AtomicU64>,
+    unrecorded: Counter,
+    unacknowledged: Family<OfWait, Counter>,
 }
 
 impl Default for Metrics {
@@ -122,6 +138,8 @@ impl Metrics {
             outbox_age: Gauge::default(),
             outbox_stalls: Gauge::default(),
             config_position: Gauge::default(),
+            unrecorded: Counter::default(),
+            unacknowledged: Family::default(),
         };
         metrics.register();
         metrics
@@ -152,6 +170,16 @@ impl Metrics {
         );
         r.register("outbox_stalls", "Writes to the outbox of over a millisecond", self.outbox_stalls.clone());
         r.register("config_position", "Position in WB_CONFIG in force", self.config_position.clone());
+        r.register(
+            "unrecorded_requests",
+            "Requests served without a record: the outbox was full",
+            self.unrecorded.clone(),
+        );
+        r.register(
+            "unacknowledged",
+            "Admissions and ends that the log didn't acknowledge in time",
+            self.unacknowledged.clone(),
+        );
     }
 
     /// A request was admitted, `added` after it had arrived whole.
@@ -180,6 +208,20 @@ impl Metrics {
     /// A request was refused before admission, with this public error code.
     pub fn refused(&self, code: &'static str) {
         self.refusals.get_or_create(&OfRefusal { code: Word(code) }).inc();
+    }
+
+    /// A request goes unrecorded.
+    pub fn unrecorded(&self) {
+        self.unrecorded.inc();
+    }
+
+    /// The log didn't acknowledge something in time that the policy waits for.
+    pub fn unacknowledged(&self, what: Unacknowledged) {
+        let at = Word(match what {
+            Unacknowledged::Admission => "admission",
+            Unacknowledged::End => "end",
+        });
+        self.unacknowledged.get_or_create(&OfWait { at }).inc();
     }
 
     /// Requests admitted and not ended.

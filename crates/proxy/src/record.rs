@@ -1,6 +1,7 @@
 //! The record of one request: it drives the attempt loop, writes every event of the request in its order, and closes the
 //! request exactly once on every path, that of a client who goes away included.
 
+mod acknowledged;
 mod drafts;
 
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::Next;
 use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished, SelectionTable};
 use waybill_event::{FailureKind, RequestId, SourceRef};
-use waybill_journal::outbox::Reservation;
+use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::mask::mask;
 
 use crate::emit::{Drafts, EmitError};
 use crate::metrics::Ended;
 use crate::probes::Permit;
+use crate::recording::OutboxFull;
 use crate::replica::Replica;
 use crate::views::InFlight;
 
@@ -58,7 +60,8 @@ struct Failure {
 /// One request's record.
 pub struct Record {
     replica: Arc<Replica>,
-    reservation: Reservation,
+    /// Room for the events; without it the request goes unrecorded.
+    reservation: Option<Reservation>,
     story: Story,
     admitted: Instant,
     machine: Machine,
@@ -71,14 +74,18 @@ pub struct Record {
     served_model: Option<String>,
     usage: Option<Usage>,
     first_content: Option<Duration>,
+    /// Attempts that were begun.
+    begun: u32,
+    /// What the log must have before the request goes on, where the policy asks for that.
+    awaited: Option<u64>,
     /// Nothing more is to be written: before the admission, and after the end.
     closed: bool,
 }
 
 impl Record {
-    /// A record of a request that is about to be admitted. Nothing is written yet.
+    /// A record of a request that is about to be admitted. Nothing is written yet; without a reservation nothing will be.
     #[must_use]
-    pub fn new(replica: Arc<Replica>, reservation: Reservation, story: Story, machine: Machine) -> Self {
+    pub fn new(replica: Arc<Replica>, reservation: Option<Reservation>, story: Story, machine: Machine) -> Self {
         Self {
             replica,
             reservation,
@@ -92,6 +99,8 @@ impl Record {
             served_model: None,
             usage: None,
             first_content: None,
+            begun: 0,
+            awaited: None,
             closed: true,
         }
     }
@@ -138,7 +147,7 @@ impl Record {
     }
 
     /// Admits the request: the table's first use, the admission and the first dispatch in one write. A request that
-    /// can't be written is not admitted.
+    /// can't be written is not admitted, unless the policy lets it go unrecorded.
     ///
     /// # Errors
     /// [`EmitError`]; nothing was written.
@@ -156,10 +165,19 @@ impl Record {
         if let Some(running) = first {
             drafts.extend(self.begin(running));
         }
-        let written = self.replica.emitter.append(drafts, Some(&self.reservation));
+        let admitted = match self.append(drafts) {
+            Err(EmitError::Outbox(OutboxError::Full)) if self.replica.recording.outbox_full == OutboxFull::Count => {
+                self.reservation = None;
+                Ok(())
+            }
+            written => written.map(|ordinal| self.awaited = ordinal),
+        };
         // Only what is known to the log has to be closed there.
-        self.closed = written.is_err();
-        written
+        self.closed = admitted.is_err();
+        if admitted.is_ok() && self.reservation.is_none() {
+            self.replica.metrics.unrecorded();
+        }
+        admitted
     }
 
     /// An attempt for this order, its start not yet written.
@@ -184,6 +202,11 @@ impl Record {
         self.write(drafts);
     }
 
+    /// An attempt that was prepared and isn't begun.
+    pub fn not_begun(&self, running: Running) {
+        self.release(running);
+    }
+
     fn begin(&mut self, running: Running) -> Drafts {
         let mut drafts = Drafts::new();
         if let (Some(opening), Some(_)) = (&running.order.candidate.probe_of, &running.permit) {
@@ -191,6 +214,7 @@ impl Record {
         }
         drafts.push(self.story.attempt_started(&running, running.credential_revision));
         self.running = Some(running);
+        self.begun += 1;
         drafts
     }
 
@@ -324,7 +348,8 @@ impl Record {
             status,
             error,
             served_model: self.served_model.take(),
-            attempts: self.machine.attempts(),
+            // An order that was never begun is no attempt.
+            attempts: self.machine.attempts().min(self.begun),
             fallback: self.machine.fallback(),
             degraded: false,
             skips: self.machine.take_skips().into_vec(),
@@ -335,19 +360,30 @@ impl Record {
         };
         let (attempts, fallback) = (finished.attempts, finished.fallback);
         drafts.push(self.story.finished(finished, self.served));
-        self.write(drafts);
+        self.awaited = self.write(drafts);
         let stream = self.story.stream;
         self.replica.metrics.ended(Ended { state, stream, attempts, fallback, took });
     }
 
-    /// Writes events of a request that was admitted: its room is reserved, so a failure is the disk's.
-    fn write(&self, drafts: Drafts) {
+    /// Writes events of a request that was admitted, and returns the last ordinal. Their room is reserved, so a failure
+    /// is the disk's.
+    fn write(&self, drafts: Drafts) -> Option<u64> {
         if drafts.is_empty() {
-            return;
+            return None;
         }
-        if let Err(error) = self.replica.emitter.append(drafts, Some(&self.reservation)) {
-            tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
+        match self.append(drafts) {
+            Ok(ordinal) => ordinal,
+            Err(error) => {
+                tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
+                None
+            }
         }
+    }
+
+    /// Appends events; those of an unrecorded request are left out.
+    fn append(&self, drafts: Drafts) -> Result<Option<u64>, EmitError> {
+        let Some(reservation) = &self.reservation else { return Ok(None) };
+        self.replica.emitter.append(drafts, Some(reservation)).map(Some)
     }
 
     fn release(&self, running: Running) {

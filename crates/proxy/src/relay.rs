@@ -99,6 +99,7 @@ impl Relay {
         loop {
             let ready = self.frames();
             if !ready.is_empty() {
+                self.record.end_acknowledged().await;
                 return Some(ready);
             }
             match self.phase {
@@ -107,18 +108,23 @@ impl Relay {
             }
             let left = self.total.saturating_sub(self.record.now());
             let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
-            match tokio::time::timeout(own.min(left), self.opened.reply.chunk()).await {
-                Ok(Ok(Some(chunk))) => self.opened.splitter.push(&chunk),
-                Ok(Ok(None)) => return Some(self.ended()),
+            let last = match tokio::time::timeout(own.min(left), self.opened.reply.chunk()).await {
+                Ok(Ok(Some(chunk))) => {
+                    self.opened.splitter.push(&chunk);
+                    continue;
+                }
+                Ok(Ok(None)) => self.ended(),
                 Ok(Err(fault)) => {
                     let observed = observe::transport(&self.provider, fault, true);
-                    return Some(self.cut_short(observed));
+                    self.cut_short(observed)
                 }
                 Err(_) => {
                     let limit = if left < own { Limit::Deadline } else { Limit::Idle };
-                    return Some(self.cut_short(timed_out(&self.provider, limit, Sent::Response, true)));
+                    self.cut_short(timed_out(&self.provider, limit, Sent::Response, true))
                 }
-            }
+            };
+            self.record.end_acknowledged().await;
+            return Some(last);
         }
     }
 

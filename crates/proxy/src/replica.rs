@@ -19,6 +19,7 @@ use waybill_wire::endpoint::BaseUrl;
 use crate::emit::Emitter;
 use crate::metrics::Metrics;
 use crate::probes::Probes;
+use crate::recording::Recording;
 use crate::tables::Tables;
 use crate::views::Views;
 
@@ -58,6 +59,8 @@ pub struct Parts {
     pub rules: Arc<RuleSet>,
     /// Claims probes.
     pub probes: Probes,
+    /// How requests are recorded.
+    pub recording: Recording,
     /// Limits.
     pub limits: Limits,
     /// Random numbers: parts of ids, phases of wheels, spread of waits.
@@ -77,6 +80,7 @@ pub struct Replica {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
+    pub(crate) recording: Recording,
     pub(crate) limits: Limits,
     pub(crate) dice: Dice,
     pub(crate) known: Known,
@@ -125,6 +129,7 @@ impl Replica {
             rules: parts.rules,
             metrics: Metrics::new(),
             probes: parts.probes,
+            recording: parts.recording,
             limits: parts.limits,
             dice: parts.dice,
             known: Known::default(),

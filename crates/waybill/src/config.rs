@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use waybill_event::ProducerId;
+use waybill_proxy::{Durability, OutboxFull, Recording};
 
 /// The whole file. Each role reads the sections it needs; a section it needs and doesn't find is an error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -76,10 +77,22 @@ pub struct Proxy {
     pub max_body_bytes: u64,
     /// Largest size of the outbox, in bytes.
     pub outbox_max_bytes: u64,
+    /// When an event counts as recorded: `pipelined` (in the outbox) or `acked` (in the log).
+    pub durability: Durability,
+    /// What becomes of a request whose events don't fit into the outbox: `refuse` or `count`.
+    pub outbox_full: OutboxFull,
     /// Time between "not ready" and the end of accepting, in milliseconds.
     pub drain_delay_ms: u64,
     /// Time open requests get to finish at a stop, in milliseconds.
     pub grace_ms: u64,
+}
+
+impl Proxy {
+    /// How requests are recorded.
+    #[must_use]
+    pub fn recording(&self) -> Recording {
+        Recording { durability: self.durability, outbox_full: self.outbox_full, ..Recording::default() }
+    }
 }
 
 impl Default for Proxy {
@@ -88,6 +101,8 @@ impl Default for Proxy {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             max_body_bytes: 32 * 1024 * 1024,
             outbox_max_bytes: 1024 * 1024 * 1024,
+            durability: Durability::default(),
+            outbox_full: OutboxFull::default(),
             drain_delay_ms: 2_000,
             grace_ms: 30_000,
         }
@@ -153,6 +168,12 @@ pub enum ConfigError {
         /// The configuration file.
         path: PathBuf,
     },
+    /// `proxy.durability` and `proxy.outbox_full` contradict each other.
+    #[error("{}: with durability = \"acked\" nothing goes unrecorded, so outbox_full must be \"refuse\"", path.display())]
+    Recording {
+        /// The configuration file.
+        path: PathBuf,
+    },
     /// The name can't be used in the log.
     #[error("`name` in {}", path.display())]
     Name {
@@ -172,7 +193,12 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
+        let config: Self = toml::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })?;
+        if !config.proxy.recording().is_consistent() {
+            return Err(ConfigError::Recording { path: path.to_owned() });
+        }
+        Ok(config)
     }
 
     /// The process's name in the log.

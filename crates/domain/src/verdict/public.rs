@@ -97,6 +97,8 @@ codes! {
     GatewayBusy = "gateway_busy", 503, "overloaded_error", "The gateway is at its limit; try again shortly.";
     /// The outbox can't take the request's events, so the request isn't begun.
     OutboxFull = "outbox_full", 503, "server_error", "The gateway can't record further requests now.";
+    /// The log didn't confirm the request's admission in time, and nothing is begun that it doesn't hold.
+    LogUnavailable = "log_unavailable", 503, "server_error", "The gateway's event store didn't confirm the request in time.";
     /// The upstream took too long.
     UpstreamTimeout = "upstream_timeout", 504, "timeout_error", "The provider took too long to answer.";
     /// The request's own deadline has passed.

@@ -26,7 +26,9 @@ use super::prepare;
 use crate::answer::{Ids, Refusal};
 use crate::emit::EmitError;
 use crate::inbound::{Wishes, read_body, token};
-use crate::record::{Record, Story};
+use crate::metrics::Unacknowledged;
+use crate::record::{Record, Running, Story};
+use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
 use crate::tables::Planned;
 
@@ -223,7 +225,8 @@ impl Parts<'_> {
             return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
         };
         let reservation = match replica.outbox().reserve() {
-            Ok(reservation) => reservation,
+            Ok(reservation) => Some(reservation),
+            Err(OutboxError::Full) if replica.recording.outbox_full == OutboxFull::Count => None,
             Err(error) => return Admission::Refused { ids, refusal: unwritable(&error) },
         };
         let probe_free = |row: &waybill_domain::selector::table::Row| {
@@ -238,7 +241,7 @@ impl Parts<'_> {
         self,
         wanted: Wanted,
         ids: Ids,
-        reservation: Reservation,
+        reservation: Option<Reservation>,
         mut plan: Plan,
         announce: Option<SelectionTable>,
     ) -> Admission {
@@ -269,7 +272,12 @@ impl Parts<'_> {
         let unavailable = plan.unavailable();
         let running = first.map(|(order, channel, permit)| record.prepare(order, channel, permit));
         let begun = running.is_some();
-        if let Err(error) = record.admit(announce, admitted, running) {
+        // Where the log must have the admission first, the first dispatch is written after it.
+        let (at_once, afterwards) = match replica.recording.durability {
+            Durability::Pipelined => (running, None),
+            Durability::Acked => (None, running),
+        };
+        if let Err(error) = record.admit(announce, admitted, at_once) {
             let refusal = match &error {
                 EmitError::Outbox(error) => unwritable(error),
                 EmitError::Encode(_) => Refusal::of(PublicCode::InternalError),
@@ -281,7 +289,14 @@ impl Parts<'_> {
         if !begun {
             let refusal = nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), self.now);
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
+            record.end_acknowledged().await;
             return Admission::Ended { ids, refusal };
+        }
+        if !record.acknowledged().await {
+            return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &plan, afterwards) };
+        }
+        if let Some(running) = afterwards {
+            record.start(running);
         }
         Admission::Admitted(Box::new(Admitted { record, plan, wanted, ids }))
     }
@@ -337,6 +352,20 @@ fn nobody(unavailable: Unavailable, now: LogTime) -> Refusal {
             Refusal { retry_after: wait(retry_at), ..Refusal::of(PublicCode::NoSourceAvailable) }
         }
     }
+}
+
+/// Closes a request whose admission the log didn't acknowledge in time; nothing of it was dispatched.
+fn unacknowledged(replica: &Replica, record: &mut Record, plan: &Plan, prepared: Option<Running>) -> Refusal {
+    if let Some(commit) = plan.commit() {
+        replica.tables.give_back(plan.table(), commit);
+    }
+    if let Some(running) = prepared {
+        record.not_begun(running);
+    }
+    replica.metrics.unacknowledged(Unacknowledged::Admission);
+    let refusal = Refusal { retry_after: Some(Duration::from_secs(5)), ..Refusal::of(PublicCode::LogUnavailable) };
+    record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
+    refusal
 }
 
 fn unwritable(error: &OutboxError) -> Refusal {

@@ -18,7 +18,7 @@ use waybill_journal_nats::Connection;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::replica::Known;
-use waybill_proxy::{Limits, Parts, Replica, follow, router};
+use waybill_proxy::{Limits, OutboxFull, Parts, Replica, follow, router};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
 use super::{Booted, Clock, bind, system_time};
@@ -37,6 +37,7 @@ struct Proxy {
     connection: Arc<Connection>,
     replica: Arc<Replica>,
     clock: Clock,
+    outbox_full: OutboxFull,
 }
 
 /// Runs the role until it is asked to stop, and drains.
@@ -68,6 +69,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
         rules: Arc::new(RuleSet::builtin().clone()),
         probes,
+        recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
         dice: waybill_journal::dice::system(),
     });
@@ -87,6 +89,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         connection: connection.clone(),
         replica: replica.clone(),
         clock: clock.clone(),
+        outbox_full: booted.config.proxy.outbox_full,
     });
     let ops = CancellationToken::new();
     booted.serve_ops(role.clone(), ops.clone()).await?;
@@ -140,6 +143,12 @@ impl Role for Proxy {
         let selector = Known::has(&known.selector);
         let outbox = self.replica.outbox().status();
         let room = outbox.bytes < outbox.max_bytes;
+        let counting = self.outbox_full == OutboxFull::Count;
+        let outbox_state = match (room, counting) {
+            (true, _) => "open",
+            (false, false) => "full",
+            (false, true) => "full: requests go unrecorded",
+        };
         let clock = self.clock.now();
         vec![
             // Away, the log doesn't keep a replica from serving what it knows.
@@ -154,7 +163,7 @@ impl Role for Proxy {
             Dependency {
                 lag_ms: Some(age_ms(outbox.oldest_unacknowledged_at)),
                 behind: Some(outbox.appended.saturating_sub(outbox.acknowledged)),
-                ..Dependency::new("outbox", room, if room { "open" } else { "full" })
+                ..Dependency::new("outbox", room || counting, outbox_state)
             },
         ]
     }
