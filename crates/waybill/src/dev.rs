@@ -85,6 +85,7 @@ async fn run_roles(
     let served = serve_until_stopped(args, folder, &prepared, (&mut fleet, servers), stop).await;
     greeting::step("stopping");
     fleet.stop().await;
+    drop(prepared.reserved);
     served
 }
 
@@ -99,11 +100,8 @@ async fn serve_until_stopped(
         ready = fleet.ready() => ready?,
         () = stop.cancelled() => return Ok(()),
     }
-    let demo = if args.no_demo {
-        None
-    } else {
-        Some(demo::start(folder, &fleet.addresses(), &prepared.admin_token, prepared.demo_port).await?)
-    };
+    let demo =
+        if args.no_demo { None } else { Some(demo::start(folder, &fleet.addresses(), &prepared.admin_token).await?) };
     let mut addresses = fleet.addresses();
     addresses.admin_token = prepared.admin_token.expose_secret().to_owned();
     if let Some(demo) = &demo {

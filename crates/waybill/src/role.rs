@@ -15,7 +15,7 @@ use anyhow::Context;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_event::{Boot, LogTime, ProducerId};
@@ -121,8 +121,8 @@ impl Booted {
     ///
     /// # Errors
     /// The address can't be bound.
-    pub async fn serve_ops(&self, role: Arc<dyn Role>, stop: CancellationToken) -> anyhow::Result<()> {
-        let listener = bind(self.config.ops_listen).await?;
+    pub fn serve_ops(&self, role: Arc<dyn Role>, stop: CancellationToken) -> anyhow::Result<()> {
+        let listener = bind(self.config.ops_listen)?;
         self.tasks.spawn(async move {
             match serve(listener, ops::router(role), stop, OPS_GRACE).await {
                 Drained::Clean | Drained::Cut => {}
@@ -132,12 +132,25 @@ impl Booted {
     }
 }
 
+/// Set for the processes of `dev`, which holds their ports while they come and go.
+pub const PORTS_ARE_RESERVED: &str = "WAYBILL_PORTS_ARE_RESERVED";
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
 /// Binds a listener.
 ///
 /// # Errors
 /// The address is taken or isn't ours.
-pub async fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("can't listen on {address}"))
+pub fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        // Elsewhere a second process on an address is a mistake that must show.
+        socket.set_reuseport(std::env::var_os(PORTS_ARE_RESERVED).is_some())?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bound().with_context(|| format!("can't listen on {address}"))
 }
 
 /// Looks at a configuration file.

@@ -30,20 +30,15 @@ impl Demo {
     }
 }
 
-/// Starts the demo's upstream on `port` and sees to it that its channels and key exist.
+/// Starts the demo's upstream and sees to it that its channels, which name its address, and its key exist.
 ///
 /// # Errors
 /// The upstream can't be started, or the admin API refuses.
-pub async fn start(
-    folder: &Folder,
-    addresses: &Addresses,
-    admin_token: &SecretString,
-    port: u16,
-) -> anyhow::Result<Demo> {
+pub async fn start(folder: &Folder, addresses: &Addresses, admin_token: &SecretString) -> anyhow::Result<Demo> {
     let script = Script::new()
         .always("broken", Reply::error(500, "demo_failure"))
         .source("good", Source::default().saying("Because the first source failed, and the log remembers why."));
-    let upstream = ScriptedUpstream::start_on(script, port).await.context("the demo's upstream")?;
+    let upstream = ScriptedUpstream::start(script).await.context("the demo's upstream")?;
     let channel = |name: &str, source: &str, priority: i32| {
         json!({
             "name": name,

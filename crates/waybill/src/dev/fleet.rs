@@ -94,11 +94,12 @@ impl Fleet {
             loop {
                 let url = format!("{}/readyz", member.role.ops_url);
                 let answer = self.client.get(&url).send().await;
-                if answer.as_ref().is_ok_and(|a| a.status().is_success()) {
-                    break;
-                }
+                // Looked at first: what answers in place of one that has ended is a stranger on its port.
                 if member.child.ended().is_some() {
                     bail!("{} ended at its start:\n{}", member.role.name, member.child.log_tail());
+                }
+                if answer.as_ref().is_ok_and(|a| a.status().is_success()) {
+                    break;
                 }
                 if Instant::now() >= end {
                     let state = match answer {
@@ -232,5 +233,6 @@ async fn launch(launcher: &Launcher, role: &RoleProcess) -> anyhow::Result<Child
         "--config".into(),
         role.config.clone().into_os_string(),
     ]);
+    let spec = spec.env(crate::role::PORTS_ARE_RESERVED, "1");
     Child::start(launcher, spec).await.with_context(|| format!("can't start {}", role.name))
 }

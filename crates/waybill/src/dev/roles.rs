@@ -1,12 +1,13 @@
 //! What is prepared before the roles start: streams, secrets, the first admin token, and a configuration per process.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 use waybill_journal_nats::{NatsConfig, Role, SetupConfig};
 use waybill_secret::{KeyRing, Peppers};
 
@@ -41,8 +42,8 @@ pub struct Prepared {
     pub proxy_urls: Vec<String>,
     /// Time open requests get at a stop.
     pub grace: Duration,
-    /// Port of the demo's upstream.
-    pub demo_port: u16,
+    /// Holds the ports of all that listens.
+    pub reserved: Reserved,
     /// An admin token.
     pub admin_token: SecretString,
 }
@@ -77,7 +78,6 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         "upkeep": { "probe_interval_ms": args.probe_interval_ms },
     });
     roster.add("upkeep-1", Role::Upkeep, 1, own)?;
-    let demo_port = roster.ports.take("demo")?;
     let mut proxy_urls = Vec::new();
     for number in 1..=args.proxies {
         let name = format!("proxy-{number}");
@@ -99,7 +99,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         admin_url: format!("http://127.0.0.1:{admin_port}"),
         proxy_urls,
         grace: Duration::from_millis(args.grace_ms),
-        demo_port,
+        reserved: roster.ports.reserved,
         admin_token,
     })
 }
@@ -169,19 +169,50 @@ async fn first_admin_token(folder: &Folder, servers: &Servers, peppers: &Peppers
 struct Ports {
     file: PathBuf,
     known: serde_json::Map<String, Value>,
+    reserved: Reserved,
+}
+
+/// Ports held for the fleet's processes: bound and never listened on, so that nobody else gets them, also while a
+/// process is being started again.
+#[derive(Default)]
+pub struct Reserved {
+    sockets: Vec<TcpSocket>,
+}
+
+impl Reserved {
+    /// Holds a port; `wanted`, if it is to be had, any free one otherwise.
+    fn hold(&mut self, wanted: u16) -> std::io::Result<u16> {
+        let bound = |port: u16, shared: bool| {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseport(shared)?;
+            socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+            Ok::<_, std::io::Error>((socket.local_addr()?.port(), socket))
+        };
+        // Another fleet may hold the port in the same way; only who asks for it alone is told so.
+        let held = bound(wanted, false).and_then(|alone| {
+            drop(alone);
+            bound(wanted, true)
+        });
+        let (port, socket) = held.or_else(|_| bound(0, true))?;
+        self.sockets.push(socket);
+        Ok(port)
+    }
 }
 
 impl Ports {
     fn of_last_run(folder: &Folder) -> Self {
         let file = folder.path("run/ports.json");
         let known = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        Self { file, known }
+        Self { file, known, reserved: Reserved::default() }
     }
 
+    fn last(&self, name: &str) -> u16 {
+        self.known.get(name).and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(0)
+    }
+
+    /// The port of one listener, held for it.
     fn take(&mut self, name: &str) -> anyhow::Result<u16> {
-        let last = self.known.get(name).and_then(Value::as_u64).and_then(|p| u16::try_from(p).ok()).unwrap_or(0);
-        let bound = TcpListener::bind(("127.0.0.1", last)).or_else(|_| TcpListener::bind(("127.0.0.1", 0)));
-        let port = bound.and_then(|l| l.local_addr()).context("no free port")?.port();
+        let port = self.reserved.hold(self.last(name)).context("no free port")?;
         self.known.insert(name.to_owned(), port.into());
         std::fs::write(&self.file, serde_json::to_vec(&self.known)?).context("run/ports.json")?;
         Ok(port)

@@ -86,7 +86,7 @@ async fn serve_api(path: &Path) -> anyhow::Result<ExitCode> {
     let booted = Booted::read(path)?;
     let (vault, peppers) = (booted.vault("admin")?, booted.peppers("admin")?);
     let store = ReadModel::connect(booted.postgres_url("admin")?.expose_secret(), CONNECTIONS, Deadlines::default())?;
-    let listener = bind(booted.config.admin.listen).await?;
+    let listener = bind(booted.config.admin.listen)?;
     let connection = booted.connect().await?;
     let journal = connection.journal().clone();
     let clock = Clock::start(&booted, &journal, "admin");
@@ -102,7 +102,7 @@ async fn serve_api(path: &Path) -> anyhow::Result<ExitCode> {
     let state = State::start(parts, &booted.tasks, booted.stop.clone());
     let role = Arc::new(Running { name: booted.config.name.clone(), state: state.clone(), stop: booted.stop.clone() });
     let ops = CancellationToken::new();
-    booted.serve_ops(role, ops.clone()).await?;
+    booted.serve_ops(role, ops.clone())?;
     tracing::info!(listen = %booted.config.admin.listen, "serving");
     serve(listener, waybill_admin::router(state), booted.stop.clone(), GRACE).await;
     ops.cancel();

@@ -56,7 +56,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         stop: booted.stop.clone(),
     });
     let ops = CancellationToken::new();
-    booted.serve_ops(role.clone(), ops.clone()).await?;
+    booted.serve_ops(role.clone(), ops.clone())?;
 
     let runner = role.selector.clone();
     lead(&booted, &journal, "selector", move |lost, stop| {

@@ -47,7 +47,7 @@ struct Proxy {
 pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let booted = Booted::read(path)?;
     let (vault, peppers) = (booted.vault("proxy")?, booted.peppers("proxy")?);
-    let listener = bind(booted.config.proxy.listen).await?;
+    let listener = bind(booted.config.proxy.listen)?;
     let connection = Arc::new(booted.connect().await?);
     let journal = connection.journal().clone();
     let clock = Clock::start(&booted, &journal, "proxy");
@@ -92,7 +92,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         outbox_full: booted.config.proxy.outbox_full,
     });
     let ops = CancellationToken::new();
-    booted.serve_ops(role.clone(), ops.clone()).await?;
+    booted.serve_ops(role.clone(), ops.clone())?;
 
     let accepting = CancellationToken::new();
     let grace = Duration::from_millis(booted.config.proxy.grace_ms);

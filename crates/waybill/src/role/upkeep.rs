@@ -67,7 +67,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         stop: booted.stop.clone(),
     });
     let ops = CancellationToken::new();
-    booted.serve_ops(role.clone(), ops.clone()).await?;
+    booted.serve_ops(role.clone(), ops.clone())?;
 
     upkeep.run(booted.stop.clone()).await;
     outbox.close(FLUSH).await;
