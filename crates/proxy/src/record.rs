@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Order, Step};
 use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::selector::Revisions;
 use waybill_domain::verdict::{FailureRecord, Verdict, classify};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
@@ -76,6 +77,8 @@ pub struct Record {
     first_content: Option<Duration>,
     /// Attempts that were begun.
     begun: u32,
+    /// What the last one of them was made with.
+    used: Revisions,
     /// What the log must have before the request goes on, where the policy asks for that.
     awaited: Option<u64>,
     /// Nothing more is to be written: before the admission, and after the end.
@@ -100,6 +103,7 @@ impl Record {
             usage: None,
             first_content: None,
             begun: 0,
+            used: Revisions::default(),
             awaited: None,
             closed: true,
         }
@@ -198,7 +202,9 @@ impl Record {
 
     /// The next dispatch; its start is written before it is done.
     pub fn start(&mut self, running: Running) {
-        let drafts = self.begin(running);
+        // The source that was waited for may have been left instead.
+        let mut drafts = self.outcomes();
+        drafts.extend(self.begin(running));
         self.write(drafts);
     }
 
@@ -213,6 +219,7 @@ impl Record {
             drafts.push(self.story.half_opened(&running, opening));
         }
         drafts.push(self.story.attempt_started(&running, running.credential_revision));
+        self.used = Revisions { credential: running.credential_revision, base_url: running.channel.base_url_revision };
         self.running = Some(running);
         self.begun += 1;
         drafts
@@ -265,16 +272,19 @@ impl Record {
             ..self.story.attempt_finished(&running, self.now())
         };
         drafts.push(self.story.of_source(&running, finished));
-        self.outcomes(&running, &mut drafts);
+        drafts.extend(self.outcomes());
         self.release(running);
         drafts
     }
 
-    fn outcomes(&mut self, running: &Running, drafts: &mut Drafts) {
+    /// The outcome of the source that was asked last, if it was left. It is taken before another attempt begins.
+    fn outcomes(&mut self) -> Drafts {
+        let mut drafts = Drafts::new();
         while let Some(outcome) = self.machine.take_outcome() {
             let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
-            drafts.push(self.story.outcome(&outcome, running, usage));
+            drafts.push(self.story.outcome(&outcome, self.used, usage));
         }
+        drafts
     }
 
     /// The first content is there: it goes to the client, and nothing is tried again.
@@ -319,7 +329,7 @@ impl Record {
                 ..self.story.attempt_finished(&running, now)
             };
             drafts.push(self.story.of_source(&running, finished));
-            self.outcomes(&running, &mut drafts);
+            drafts.extend(self.outcomes());
             self.release(running);
         }
         self.close(drafts, FinalState::Succeeded, 200, None);
@@ -343,6 +353,8 @@ impl Record {
             return;
         }
         let took = self.now();
+        // A source that was waited for, and then not asked again, was left without a further attempt.
+        drafts.extend(self.outcomes());
         let finished = RequestFinished {
             state,
             status,
@@ -412,7 +424,7 @@ impl Record {
                 ..self.story.attempt_finished(&running, self.now())
             };
             drafts.push(self.story.of_source(&running, finished));
-            self.outcomes(&running, &mut drafts);
+            drafts.extend(self.outcomes());
             self.release(running);
         }
         self.close(drafts, state, status, None);

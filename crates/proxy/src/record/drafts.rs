@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use waybill_domain::attempt::Outcome;
 use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::selector::Revisions;
 use waybill_event::control::{BreakerHalfOpened, ProbeFinished, ProbeOf};
 use waybill_event::failure::Sent;
 use waybill_event::money::Usage;
@@ -93,7 +94,7 @@ impl Story {
         self.draft(Some(running.order.candidate.source), body)
     }
 
-    pub(super) fn outcome(&mut self, outcome: &Outcome, running: &Running, usage: Option<Usage>) -> Draft {
+    pub(super) fn outcome(&mut self, outcome: &Outcome, used: Revisions, usage: Option<Usage>) -> Draft {
         let body = SourceOutcome {
             upstream_model: outcome.candidate.upstream_model.to_string(),
             kind: outcome.kind,
@@ -102,8 +103,8 @@ impl Story {
             latency_ms: outcome.latency.map(millis),
             block: outcome.block.clone(),
             attempts: outcome.attempts,
-            credential_revision: running.credential_revision,
-            base_url_revision: running.channel.base_url_revision,
+            credential_revision: used.credential,
+            base_url_revision: used.base_url,
             probe: outcome.probe,
             usage,
         };
