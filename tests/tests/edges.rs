@@ -156,15 +156,22 @@ async fn ids_go_in_and_out() {
         answered(bench.fleet.http().get(format!("{}/v1/models", bench.fleet.proxy(1))).bearer_auth(&bench.key));
     let models = models.await;
     assert_eq!(Some(models.request()), models.header("request-id"), "{:?}", models.headers);
-    // One connection serves one request after the other.
+    // One connection serves one request after the other, refused ones and their bodies included.
     let body = br#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#;
+    let large = vec![b' '; 512 * 1024];
     let mut client = RawClient::connect(bench.fleet.proxy(1)).await;
-    for _ in 0..3 {
-        client.chat(&bench.key, body).await;
-        let reply = client.reply().await;
-        assert_eq!((reply.status, reply.complete), (200, true), "{}", reply.text());
-        client.chat("wb-nobody", body).await;
-        assert_eq!(client.reply().await.status, 401);
+    for refused in [&body[..], &large[..]] {
+        for _ in 0..3 {
+            client.chat(&bench.key, body).await;
+            let reply = client.reply().await;
+            assert_eq!((reply.status, reply.complete), (200, true), "{}", reply.text());
+            client.chat("wb-nobody", refused).await;
+            assert_eq!(client.reply().await.status, 401);
+            client.request("POST", "/v1/nothing", &[], refused).await;
+            assert_eq!(client.reply().await.status, 404);
+            client.request("POST", "/v1/models", &[], refused).await;
+            assert_eq!(client.reply().await.status, 405);
+        }
     }
     bench.fleet.stop().await;
 }

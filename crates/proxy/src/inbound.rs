@@ -22,6 +22,8 @@ const SDK_RETRY: HeaderName = HeaderName::from_static("x-stainless-retry-count")
 const MAX_CLIENT_ID: usize = 128;
 /// Time a body may take to arrive.
 const BODY_DEADLINE: Duration = Duration::from_secs(60);
+/// Most that is read of a body whose request is refused whatever it says, in bytes.
+const MAX_REFUSED_BYTES: u64 = 1024 * 1024;
 /// Most room set aside on the word of `content-length`.
 const MAX_TRUSTED_LENGTH: u64 = 256 * 1024;
 
@@ -113,6 +115,12 @@ async fn collect(mut body: Body, announced: Option<u64>, limit: u64) -> Result<B
         }
     }
     Ok(first.unwrap_or_else(|| whole.freeze()))
+}
+
+/// Reads a refused request's body and throws it away, within bounds: a peer that still writes would otherwise see a reset
+/// instead of its answer, and one that sends its next request on the connection would find it closed.
+pub async fn discard_refused(body: Body) {
+    discard(body, MAX_REFUSED_BYTES).await;
 }
 
 /// Reads on, and keeps nothing, for as long as another body of the limit's size would take.

@@ -13,7 +13,7 @@ use tracing::Instrument;
 use waybill_domain::verdict::PublicCode;
 
 use crate::answer::{Ids, Refusal};
-use crate::inbound::Wishes;
+use crate::inbound::{Wishes, discard_refused};
 use crate::replica::Replica;
 use crate::{chat, models};
 
@@ -47,17 +47,18 @@ async fn around(State(replica): State<Arc<Replica>>, request: Request, next: Nex
 
 async fn not_found(State(replica): State<Arc<Replica>>, request: Request) -> Response<Body> {
     let message = format!("There is nothing at {} {}.", request.method(), request.uri().path());
-    refuse(&replica, &request, PublicCode::NotFound, message)
+    refuse(&replica, request, PublicCode::NotFound, message).await
 }
 
 async fn not_allowed(State(replica): State<Arc<Replica>>, request: Request) -> Response<Body> {
     let message = format!("{} doesn't take {}.", request.uri().path(), request.method());
-    refuse(&replica, &request, PublicCode::MethodNotAllowed, message)
+    refuse(&replica, request, PublicCode::MethodNotAllowed, message).await
 }
 
-fn refuse(replica: &Replica, request: &Request, code: PublicCode, message: String) -> Response<Body> {
+async fn refuse(replica: &Replica, request: Request, code: PublicCode, message: String) -> Response<Body> {
     let now = (replica.clock)().unwrap_or_default();
     let client = Wishes::of(request.headers()).client_id;
+    discard_refused(request.into_body()).await;
     let ids = Ids { request: replica.new_request(now), client };
     replica.metrics.refused(code.as_str());
     Refusal::saying(code, message).response(&ids)

@@ -25,7 +25,7 @@ use waybill_wire::peek::{PeekError, peek};
 use super::prepare;
 use crate::answer::{Ids, Refusal};
 use crate::emit::EmitError;
-use crate::inbound::{Wishes, read_body, token};
+use crate::inbound::{Wishes, discard_refused, read_body, token};
 use crate::metrics::Unacknowledged;
 use crate::record::{Record, Running, Story};
 use crate::recording::{Durability, OutboxFull};
@@ -123,12 +123,19 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
     let now = replica.serving_since_now();
     let ids = Ids { request: replica.new_request(now.unwrap_or_default()), client: wishes.client_id.clone() };
     let Some(now) = now else {
+        discard_refused(body).await;
         let refusal = Refusal { retry_after: Some(Duration::from_secs(1)), ..Refusal::of(PublicCode::GatewayNotReady) };
         return Admission::Refused { ids, refusal };
     };
     let snapshot = replica.snapshot();
+    let authorised = match authenticate(replica, &snapshot, &head.headers, now) {
+        Ok(authorised) => authorised,
+        Err(refusal) => {
+            discard_refused(body).await;
+            return Admission::Refused { ids, refusal };
+        }
+    };
     let asked = async {
-        let authorised = authenticate(replica, &snapshot, &head.headers, now)?;
         let body = read_body(&head.headers, body, replica.limits.max_body_bytes).await?;
         want(head.headers, body, authorised, &wishes)
     };
