@@ -5,6 +5,7 @@ use std::error::Error;
 use async_nats::jetstream;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::stream::PurgeError;
 use waybill_event::LogTime;
 use waybill_journal::{AppendError, ReadError};
 
@@ -64,6 +65,14 @@ fn is_passing(code: ErrorCode) -> bool {
         ErrorCode::STREAM_STORE_FAILED,
     ]
     .contains(&code)
+}
+
+/// What a failed purge means.
+pub(crate) fn purge_error(error: &PurgeError) -> AppendError {
+    match error.source().and_then(|s| s.downcast_ref::<jetstream::Error>()) {
+        Some(refusal) if !is_passing(refusal.error_code()) => AppendError::Refused { reason: refusal.to_string() },
+        Some(_) | None => AppendError::Unknown { reason: chain(error) },
+    }
 }
 
 /// Any failed question.

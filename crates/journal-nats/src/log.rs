@@ -9,12 +9,12 @@ use async_nats::jetstream::{self};
 use async_nats::{Client, HeaderMap};
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use waybill_journal::log::Following;
+use waybill_journal::log::{Following, kept_for_ever};
 use waybill_journal::resume::FollowPoint;
 use waybill_journal::{AppendError, Appended, Bounds, Expect, Log, Message, ReadError, Record, Start, Stream};
 
 use crate::consume::{Follower, Happened, Tasks};
-use crate::convert::{time, unavailable};
+use crate::convert::{purge_error, time, unavailable};
 use crate::publish::Publisher;
 
 const BATCH_ID: &str = "Nats-Batch-Id";
@@ -188,6 +188,17 @@ impl Log for NatsLog {
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(unavailable(&error)),
         }
+    }
+
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        if stream != Stream::Traffic {
+            return Err(kept_for_ever(stream));
+        }
+        let found = self.context.get_stream_no_info(stream.name()).await;
+        let found = found.map_err(|error| AppendError::Unknown { reason: error.to_string() })?;
+        let purging = async { found.purge().sequence(first).await.map_err(|error| purge_error(&error)) };
+        let subject = format!("$JS.API.STREAM.PURGE.{}", stream.name());
+        Ok(self.publisher.ask(&subject, purging).await?.purged)
     }
 
     fn follow(&self, stream: Stream, start: Start) -> Following {

@@ -57,10 +57,20 @@ impl Role {
     /// Streams that it reads. Sealed credentials are for those who use or make them.
     const fn reads(self) -> &'static [Stream] {
         match self {
-            Self::Proxy | Self::Upkeep => &[Stream::Config, Stream::Secret],
+            Self::Proxy => &[Stream::Config, Stream::Secret],
+            // It looks up where an hour of traffic ends before it purges that hour.
+            Self::Upkeep => &[Stream::Config, Stream::Secret, Stream::Traffic],
             Self::Projector => &[Stream::Config, Stream::Traffic],
             Self::Admin => &[Stream::Config, Stream::Secret, Stream::Traffic],
             Self::Operator => &[],
+        }
+    }
+
+    /// Streams whose oldest messages it removes.
+    const fn purges(self) -> &'static [Stream] {
+        match self {
+            Self::Upkeep => &[Stream::Traffic],
+            Self::Proxy | Self::Projector | Self::Admin | Self::Operator => &[],
         }
     }
 }
@@ -82,6 +92,11 @@ pub fn role_permissions(role: Role) -> Permissions {
     }
     let mut publish: Vec<String> = role.writes().iter().map(|subject| (*subject).to_owned()).collect();
     publish.extend(role.holds().iter().map(|bucket| format!("$KV.{}.>", bucket.name())));
+    publish.extend(role.purges().iter().map(|stream| format!("$JS.API.STREAM.PURGE.{}", stream.name())));
+    // Everybody may see how the stream is kept that everything goes to.
+    if !role.reads().contains(&Stream::Traffic) {
+        publish.push(format!("$JS.API.STREAM.INFO.{}", Stream::Traffic.name()));
+    }
     let streams = role.reads().iter().map(|stream| stream.name().to_owned());
     let buckets = Bucket::ALL.iter().map(|bucket| format!("KV_{}", bucket.name()));
     publish.push("$JS.API.INFO".to_owned());

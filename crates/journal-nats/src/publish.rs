@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self};
 use async_nats::{Event, ServerError};
-use tokio::sync::watch;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 use waybill_journal::{AppendError, Appended};
 
@@ -14,6 +15,8 @@ use crate::convert::{append_error, is_under_way};
 
 /// Pause before a message that met another one under way is sent again.
 const UNDER_WAY_PAUSE: Duration = Duration::from_millis(5);
+/// Complaints of the server that wait to be heard; a connection that provokes more at once gets its answers later.
+const COMPLAINTS: usize = 64;
 
 /// Publishes on one connection.
 #[derive(Clone)]
@@ -27,12 +30,12 @@ pub(crate) struct Publisher {
 /// What the server says of messages that the user may not send. It never answers them; it complains beside.
 #[derive(Clone)]
 pub(crate) struct Violations {
-    last: Arc<watch::Sender<String>>,
+    told: broadcast::Sender<Arc<str>>,
 }
 
 impl Default for Violations {
     fn default() -> Self {
-        Self { last: Arc::new(watch::Sender::new(String::new())) }
+        Self { told: broadcast::Sender::new(COMPLAINTS) }
     }
 }
 
@@ -42,7 +45,8 @@ impl Violations {
         match event {
             Event::ServerError(ServerError::Other(text)) => {
                 tracing::error!(error = text, "the log's server complains");
-                self.last.send_replace(text.to_lowercase());
+                // Whoever waits for nothing has nothing to hear.
+                let _unheard = self.told.send(text.to_lowercase().into());
             }
             Event::Connected => tracing::info!("connected to the log"),
             // Asked for by ourselves, when the connection is closed.
@@ -60,21 +64,30 @@ impl Publisher {
     /// Publishes and waits for the acknowledgement. While another write to the same subject is under way it is sent
     /// again: only then is it decided whether what this one expects holds.
     pub(crate) async fn publish(&self, subject: &str, message: PublishMessage) -> Result<Appended, AppendError> {
-        let mut complaints = self.violations.last.subscribe();
-        complaints.mark_unchanged();
-        let quoted = format!("publish to \"{}\"", subject.to_lowercase());
+        self.ask(subject, self.send(subject, message)).await
+    }
+
+    /// Waits for the answer to something that is sent to `subject`, or for the server's complaint about it.
+    pub(crate) async fn ask<T>(
+        &self,
+        subject: &str,
+        asked: impl Future<Output = Result<T, AppendError>>,
+    ) -> Result<T, AppendError> {
         // A complaint that was there before this message doesn't speak of it.
+        let mut complaints = self.violations.told.subscribe();
+        let quoted = format!("publish to \"{}\"", subject.to_lowercase());
         let complaint = async {
-            while complaints.changed().await.is_ok() {
-                if complaints.borrow_and_update().contains(&quoted) {
-                    return;
+            loop {
+                match complaints.recv().await {
+                    Ok(text) if text.contains(&quoted) => return,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => std::future::pending::<()>().await,
                 }
             }
-            std::future::pending::<()>().await;
         };
         // The library bounds the wait for the acknowledgement, but not the one for a place among those in flight.
         tokio::select! {
-            published = tokio::time::timeout(self.deadline * 2, self.send(subject, message)) => published.unwrap_or_else(|_| {
+            answered = tokio::time::timeout(self.deadline * 2, asked) => answered.unwrap_or_else(|_| {
                 Err(AppendError::Unknown { reason: "no acknowledgement within the deadline".to_owned() })
             }),
             () = complaint => Err(AppendError::Refused { reason: format!("this user may not publish to {subject}") }),

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use secrecy::SecretString;
 use tempfile::TempDir;
-use waybill_journal::{Bucket, Expect, Held, Record, Start, Stream, Watched};
+use waybill_journal::{AppendError, Bucket, Expect, Held, Record, Start, Stream, Watched};
 use waybill_journal_nats::{Connection, NatsConfig, Role, SetupConfig, connect, role_permissions};
 use waybill_services::{Finder, Launcher, Nats, NatsConfig as ServerConfig, NatsUser};
 
@@ -51,7 +51,8 @@ fn may_write(role: Role, bucket: Bucket) -> bool {
 
 fn may_read(role: Role, stream: Stream) -> bool {
     match role {
-        Role::Proxy | Role::Upkeep => stream != Stream::Traffic,
+        Role::Proxy => stream != Stream::Traffic,
+        Role::Upkeep => true,
         Role::Projector => stream != Stream::Secret,
         Role::Admin | Role::Operator => true,
     }
@@ -106,13 +107,26 @@ async fn check_buckets(connection: &Connection, role: Role) {
     join_all(tries).await;
 }
 
+/// Only upkeep removes old traffic, and nobody removes anything else.
+async fn check_purges(connection: &Connection, role: Role) {
+    let tries = Stream::ALL.map(|stream| async move {
+        let purged = connection.journal().log.purge_before(stream, 1).await;
+        let may = role == Role::Upkeep && stream == Stream::Traffic;
+        assert_eq!(purged.is_ok(), may, "{role:?} purges {stream:?}: {purged:?}");
+        assert!(may || matches!(purged, Err(AppendError::Refused { .. })), "{role:?} {stream:?}: {purged:?}");
+    });
+    join_all(tries).await;
+}
+
 async fn check_reads(connection: &Connection, role: Role) {
     let tries = Stream::ALL.map(|stream| async move {
         let log = &connection.journal().log;
         let bounds = log.bounds(stream).await;
-        assert_eq!(bounds.is_ok(), may_read(role, stream), "{role:?} reads {stream:?}: {bounds:?}");
+        // How traffic is kept is everybody's business; what it holds isn't.
+        let may_ask = may_read(role, stream) || stream == Stream::Traffic;
+        assert_eq!(bounds.is_ok(), may_ask, "{role:?} asks about {stream:?}: {bounds:?}");
         let subject = SUBJECTS.iter().find(|(of, _)| *of == stream).map(|(_, subject)| *subject).unwrap();
-        if bounds.is_err() {
+        if !may_read(role, stream) {
             assert!(log.last_of_subject(stream, subject).await.is_err());
             let followed = log.follow(stream, Start::At(1)).next().await;
             assert!(followed.unwrap().is_err());
@@ -149,6 +163,7 @@ async fn each_role_writes_what_is_its_own_and_nothing_else() {
             check_appends(connection, role),
             check_buckets(connection, role),
             check_reads(connection, role),
+            check_purges(connection, role),
             // Nobody but the operator shapes the streams.
             async { assert!(connection.setup(&SetupConfig::single_node()).await.is_err(), "{role:?}") },
         );

@@ -146,6 +146,10 @@ impl Log for Faulty {
         self.inner.log.last_of_subject(stream, subject).await
     }
 
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        self.writing(self.inner.log.purge_before(stream, first)).await
+    }
+
     fn follow(&self, stream: Stream, start: Start) -> Following {
         let begun = (self.clone(), None, None);
         stream::unfold(begun, move |(faulty, point, following)| faulty.follow_on(stream, start, point, following))

@@ -16,6 +16,12 @@ pub enum Stream {
     Traffic,
 }
 
+/// The refusal of a purge of a stream that is kept for ever.
+#[must_use]
+pub fn kept_for_ever(stream: Stream) -> AppendError {
+    AppendError::Refused { reason: format!("{} is kept for ever", stream.name()) }
+}
+
 impl Stream {
     /// All streams.
     pub const ALL: [Self; 3] = [Self::Config, Self::Secret, Self::Traffic];
@@ -193,6 +199,17 @@ pub trait Log: Send + Sync + 'static {
     /// # Errors
     /// [`ReadError::Unavailable`].
     async fn last_of_subject(&self, stream: Stream, subject: &str) -> Result<Option<Message>, ReadError>;
+
+    /// Removes the messages before `first`, for ever, and returns how many that were. Sequences go on as before. Only
+    /// the traffic stream can be purged, and of it only what every fold has passed may be.
+    ///
+    /// # Errors
+    /// [`AppendError::Refused`] for any other stream and without the right to do so, and by a log that keeps everything;
+    /// [`AppendError::Unknown`] when nobody can tell whether it was done: do it again.
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        let reason = format!("{} can't be purged before {first}: this log keeps everything", stream.name());
+        Err(AppendError::Refused { reason })
+    }
 
     /// Follows the stream.
     fn follow(&self, stream: Stream, start: Start) -> Following;

@@ -20,7 +20,9 @@ use waybill_event::LogTime;
 
 use crate::Journal;
 use crate::keyed::{Bucket, Entry, Held, Keyed, Watching};
-use crate::log::{AppendError, Appended, Bounds, Expect, Following, Log, Message, ReadError, Record, Start, Stream};
+use crate::log::{
+    AppendError, Appended, Bounds, Expect, Following, Log, Message, ReadError, Record, Start, Stream, kept_for_ever,
+};
 use crate::outbox::Clock;
 use buckets::BucketState;
 use streams::StreamState;
@@ -145,6 +147,15 @@ impl Log for Memory {
 
     async fn last_of_subject(&self, stream: Stream, subject: &str) -> Result<Option<Message>, ReadError> {
         Ok(self.shared.held.lock().stream(stream).last_of(subject).cloned())
+    }
+
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        if stream != Stream::Traffic {
+            return Err(kept_for_ever(stream));
+        }
+        let removed = self.shared.held.lock().stream(stream).remove_before(first);
+        self.notify();
+        Ok(removed)
     }
 
     fn follow(&self, stream: Stream, start: Start) -> Following {

@@ -46,6 +46,9 @@ pub struct Report {
     pub config: ConfigPosition,
     /// Bytes in its outbox.
     pub outbox_bytes: u64,
+    /// Sequence in the traffic stream up to which the read models hold everything; only whoever folds them tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_folded: Option<u64>,
 }
 
 /// A process's presence and its picture of the others'.

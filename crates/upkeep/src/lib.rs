@@ -1,8 +1,9 @@
 //! Upkeep brings sources back that a verdict disabled: it probes them with a tiny call, at growing intervals, one prober
 //! per source over the whole fleet, and records what came of it. It decides nothing about breakers, and it never probes
-//! what only an operator may bring back.
+//! what only an operator may bring back. It also keeps the traffic stream within its size.
 
 pub mod permit;
+pub mod retention;
 pub mod schedule;
 pub mod status;
 
@@ -10,6 +11,7 @@ mod known;
 mod probe;
 mod runner;
 
+pub use retention::{Level, Retention, RetentionConfig, RetentionStatus};
 pub use runner::{Parts, Upkeep};
 pub use schedule::Rhythm;
 pub use status::Status;

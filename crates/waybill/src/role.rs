@@ -24,7 +24,6 @@ use waybill_journal::clock::{LogClock, boottime};
 use waybill_journal::lease::LeaseConfig;
 use waybill_journal::presence::{Presence, Report};
 use waybill_journal_nats::{Connection, Health, NatsConfig, SetupConfig};
-use waybill_proxy::Replica;
 use waybill_secret::{KeyRing, Peppers, Vault};
 
 use crate::config::{Config, ConfigError, read_secret};
@@ -257,11 +256,14 @@ pub fn system_time() -> LogTime {
     LogTime::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
+/// Tells what the process reports with its beats.
+type Reporter = Box<dyn Fn() -> Report + Send + Sync>;
+
 /// The process's clock of the log, kept by its presence.
 #[derive(Clone)]
 pub struct Clock {
     clock: LogClock,
-    reports: Arc<OnceLock<Arc<Replica>>>,
+    reports: Arc<OnceLock<Reporter>>,
     stop: CancellationToken,
 }
 
@@ -270,11 +272,11 @@ impl Clock {
     #[must_use]
     pub fn start(booted: &Booted, journal: &Journal, role: &str) -> Self {
         let clock = LogClock::new(boottime());
-        let (reports, stop) = (Arc::<OnceLock<Arc<Replica>>>::default(), CancellationToken::new());
+        let (reports, stop) = (Arc::<OnceLock<Reporter>>::default(), CancellationToken::new());
         let presence = Presence::new(journal.keyed.clone(), booted.producer.clone(), booted.boot, role, clock.clone());
         let (reported, stopped) = (reports.clone(), stop.clone());
         booted.tasks.spawn(async move {
-            let report = || reported.get().map_or_else(Report::default, |replica| report_of(replica));
+            let report = || reported.get().map_or_else(Report::default, |report| report());
             presence.run(report, stopped).await;
         });
         Self { clock, reports, stop }
@@ -301,22 +303,14 @@ impl Clock {
     }
 
     /// What the beats tell from now on.
-    pub fn report(&self, replica: Arc<Replica>) {
-        // A process has one replica; a second one would be a mistake of the wiring, and the first goes on.
-        let _set_before = self.reports.set(replica);
+    pub fn report(&self, report: impl Fn() -> Report + Send + Sync + 'static) {
+        // A process reports one thing; a second one would be a mistake of the wiring, and the first goes on.
+        let _set_before = self.reports.set(Box::new(report));
     }
 
     /// Ends the beats.
     pub fn stop(&self) {
         self.stop.cancel();
-    }
-}
-
-fn report_of(replica: &Replica) -> Report {
-    Report {
-        in_flight: replica.metrics().in_flight(),
-        config: replica.snapshot().position(),
-        outbox_bytes: replica.outbox().status().bytes,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::{Answers, Suite, is_conflict, messages, reading, record};
+use super::{Answers, Suite, is_conflict, messages, patient, reading, record};
 use crate::log::{AppendError, Expect, Start, Stream};
 
 const RACERS: usize = 20;
@@ -22,6 +22,8 @@ impl Suite<'_> {
         self.a_follower_sees_all_in_order().await;
         self.a_follower_of_the_newest_sees_each_subject_once().await;
         self.a_follower_of_new_messages_sees_only_these().await;
+        // Last: what the others have written goes.
+        self.what_is_purged_is_gone_and_nothing_else().await;
     }
 
     async fn appends_rise_and_read_back(&self) {
@@ -259,5 +261,45 @@ impl Suite<'_> {
         }
         let told: Vec<_> = messages(&mut following, 5).await.iter().map(|message| message.sequence).collect();
         assert_eq!(told, (first + 1..=first + 5).collect::<Vec<_>>());
+    }
+
+    async fn what_is_purged_is_gone_and_nothing_else(&self) {
+        let (stream, subject) = (Stream::Traffic, "wb.traffic.0.purge");
+        let before = self.last(stream).await;
+        for n in 0..6 {
+            self.append(stream, &record(subject, &n.to_string(), "p"), Expect::Anything).await.unwrap();
+        }
+        let purge = |first| async move {
+            patient(async {
+                loop {
+                    match self.journal.log.purge_before(stream, first).await {
+                        Err(AppendError::Unknown { .. }) => {}
+                        other => return other,
+                    }
+                }
+            })
+            .await
+        };
+        let removed = purge(before + 3).await.unwrap();
+        assert!(removed >= 2 || self.answers == Answers::Sometimes);
+        assert_eq!(purge(before + 3).await.unwrap(), 0, "a second time changes nothing");
+        assert_eq!(purge(before + 1).await.unwrap(), 0, "nothing comes back");
+        let bounds = reading(|| self.journal.log.bounds(stream)).await;
+        assert_eq!((bounds.first, bounds.last), (before + 3, before + 6));
+        let left: Vec<_> = self.read(stream, 1, 10).await.iter().map(|message| message.sequence).collect();
+        assert_eq!(left, (before + 3..=before + 6).collect::<Vec<_>>());
+        let next = self.append(stream, &record(subject, "6", "p"), Expect::Anything).await.unwrap();
+        assert_eq!(next.sequence, before + 7);
+        purge(before + 8).await.unwrap();
+        let bounds = reading(|| self.journal.log.bounds(stream)).await;
+        assert_eq!((bounds.first, bounds.last), (before + 8, before + 7), "an empty stream goes on where it was");
+        let next = self.append(stream, &record(subject, "7", "p"), Expect::Anything).await.unwrap();
+        assert_eq!(next.sequence, before + 8);
+        for kept in [Stream::Config, Stream::Secret] {
+            let before = reading(|| self.journal.log.bounds(kept)).await;
+            let refused = self.journal.log.purge_before(kept, u64::MAX).await;
+            assert!(matches!(refused, Err(AppendError::Refused { .. } | AppendError::Unknown { .. })), "{refused:?}");
+            assert_eq!(reading(|| self.journal.log.bounds(kept)).await, before);
+        }
     }
 }

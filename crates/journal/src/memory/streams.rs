@@ -113,10 +113,14 @@ impl StreamState {
         self.messages.insert(sequence, message);
     }
 
-    pub(super) fn remove_before(&mut self, first: u64) {
+    /// Removes the messages before `first`, and returns how many that were.
+    pub(super) fn remove_before(&mut self, first: u64) -> u64 {
+        let mut removed = 0;
         while let Some((&oldest, _)) = self.messages.first_key_value().filter(|(oldest, _)| **oldest < first) {
             self.remove(oldest);
+            removed += 1;
         }
+        removed
     }
 
     pub(super) fn bounds(&self) -> Bounds {

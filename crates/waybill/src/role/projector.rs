@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
+use waybill_journal::presence::Report;
 use waybill_journal_nats::Connection;
 use waybill_projector::read_models::{LossConfig, ReadModels};
 use waybill_projector::selector::{self, Pace, Runner};
@@ -54,6 +55,11 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         read_models: Arc::new(ReadModels::new(journal.clone(), store.clone(), losses)),
         connection: connection.clone(),
         stop: booted.stop.clone(),
+    });
+    let read_models = role.read_models.clone();
+    clock.report(move || {
+        let traffic = read_models.status(Projection::Traffic);
+        Report { traffic_folded: traffic.leading.then_some(traffic.position), ..Report::default() }
     });
     let ops = CancellationToken::new();
     booted.serve_ops(role.clone(), ops.clone())?;

@@ -14,6 +14,7 @@ use waybill_domain::selector::{SourceState, state::ScopeState};
 use waybill_domain::verdict::RuleSet;
 use waybill_event::LogTime;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
+use waybill_journal::presence::Report;
 use waybill_journal_nats::Connection;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
@@ -73,7 +74,13 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
         dice: waybill_journal::dice::system(),
     });
-    clock.report(replica.clone());
+    let reporting = replica.clone();
+    clock.report(move || Report {
+        in_flight: reporting.metrics().in_flight(),
+        config: reporting.snapshot().position(),
+        outbox_bytes: reporting.outbox().status().bytes,
+        ..Report::default()
+    });
     for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector] {
         let (replica, journal, stop) = (replica.clone(), journal.clone(), following.clone());
         booted.tasks.spawn(async move {

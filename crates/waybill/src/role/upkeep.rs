@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use waybill_domain::verdict::RuleSet;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal_nats::Connection;
-use waybill_upkeep::{Parts, Rhythm, Upkeep};
+use waybill_upkeep::{Level, Parts, Retention, RetentionConfig, RetentionStatus, Rhythm, Upkeep};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
 use super::{Booted, Clock};
@@ -28,6 +28,7 @@ struct Running {
     name: String,
     connection: Arc<Connection>,
     upkeep: Arc<Upkeep>,
+    retention: Arc<Retention>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -47,6 +48,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let (outbox, publisher) = Outbox::open(config, booted.boot).context("the outbox")?;
     let publishing = CancellationToken::new();
     booted.tasks.spawn(publisher.run(journal.log.clone(), publishing.clone()));
+    let retention = Arc::new(Retention::new(journal.clone(), RetentionConfig::default()));
     let upkeep = Arc::new(Upkeep::new(Parts {
         journal,
         outbox: outbox.clone(),
@@ -63,12 +65,15 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         name: booted.config.name.clone(),
         connection: connection.clone(),
         upkeep: upkeep.clone(),
+        retention: retention.clone(),
         clock: clock.clone(),
         stop: booted.stop.clone(),
     });
     let ops = CancellationToken::new();
     booted.serve_ops(role.clone(), ops.clone())?;
 
+    let (keeping, stop) = (retention.clone(), booted.stop.clone());
+    booted.tasks.spawn(async move { keeping.run(stop).await });
     upkeep.run(booted.stop.clone()).await;
     outbox.close(FLUSH).await;
     publishing.cancel();
@@ -76,7 +81,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     clock.stop();
     booted.tasks.close();
     booted.tasks.wait().await;
-    drop((role, upkeep));
+    drop((role, upkeep, retention));
     if let Ok(connection) = Arc::try_unwrap(connection) {
         connection.close().await;
     }
@@ -107,6 +112,7 @@ impl Role for Running {
             },
             Dependency::new("selector_state", status.states_current, loaded(status.states_current)),
             Dependency::new("clock", clock, if clock { "set" } else { "not set yet" }),
+            traffic_size(&self.retention.status()),
         ]
     }
 
@@ -115,7 +121,12 @@ impl Role for Running {
     }
 
     fn metrics(&self) -> String {
-        let status = self.upkeep.status();
+        let (status, traffic) = (self.upkeep.status(), self.retention.status());
+        let level = match traffic.level {
+            Level::Fine => 0,
+            Level::High => 1,
+            Level::Urgent => 2,
+        };
         let gauges = [
             ("disabled_sources", u64::try_from(status.disabled).unwrap_or(0)),
             ("probes_under_way", u64::try_from(status.under_way).unwrap_or(0)),
@@ -123,7 +134,24 @@ impl Role for Running {
             ("sources_brought_back", status.brought_back),
             ("probes_unready", status.unready),
             ("probes_unrecorded", status.unrecorded),
+            ("traffic_bytes", traffic.bytes),
+            ("traffic_max_bytes", traffic.max_bytes),
+            ("traffic_alarm", level),
+            ("traffic_held_up", u64::from(traffic.held_up.is_some())),
+            ("traffic_purged_messages", traffic.purged),
         ];
         super::render_gauges("waybill_upkeep", &gauges)
     }
+}
+
+/// How full the traffic stream is. Probes go on with a full one, so that it doesn't make the role unready.
+fn traffic_size(status: &RetentionStatus) -> Dependency {
+    let percent = status.bytes.saturating_mul(100).checked_div(status.max_bytes).unwrap_or(0);
+    let state = match (status.level, &status.held_up) {
+        (Level::Fine, _) => format!("{percent} % full"),
+        (Level::High | Level::Urgent, None) => format!("{percent} % full: the oldest traffic is purged"),
+        (Level::High | Level::Urgent, Some(why)) => format!("{percent} % full: {why}"),
+    };
+    let position = status.passed.map(|passed| passed.to_string());
+    Dependency { position, ..Dependency::new("traffic_size", true, state) }
 }
