@@ -39,7 +39,7 @@ impl Ground {
         let dir = tempfile::tempdir().unwrap();
         let config = PostgresConfig { durable: false, max_connections: 20, ..PostgresConfig::new(dir.path()) };
         let postgres = Postgres::start(&Launcher::UtilLinux, &Finder::new(dir.path()), config).await.unwrap();
-        let deadlines = Deadlines { connect: Duration::from_millis(500), ..Deadlines::default() };
+        let deadlines = Deadlines { connect: Duration::from_secs(3), ..Deadlines::default() };
         let store = ReadModel::connect(postgres.url().expose_secret(), 5, deadlines).unwrap();
         let memory = Memory::started_at(start_of_time());
         Self { journal: memory.journal(), memory, store, postgres, absence: ABSENCE, _dir: dir }
