@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use waybill_journal::Journal;
 
 use crate::consume::Tasks;
+use crate::keeping::Keeping;
 use crate::keyed::NatsKeyed;
 use crate::log::NatsLog;
 use crate::publish::{Publisher, Violations};
@@ -68,6 +69,7 @@ pub struct Connection {
     journal: Journal,
     tasks: TaskTracker,
     stop: CancellationToken,
+    ask_deadline: Duration,
 }
 
 /// Connects. The first connection must succeed; later losses are repaired without end.
@@ -113,7 +115,7 @@ pub async fn connect(config: NatsConfig) -> Result<Connection, ConnectError> {
         )),
         keyed: Arc::new(NatsKeyed::new(context.clone(), publisher, owned, config.ask_deadline)),
     };
-    Ok(Connection { client, context, journal, tasks, stop })
+    Ok(Connection { client, context, journal, tasks, stop, ask_deadline: config.ask_deadline })
 }
 
 impl Connection {
@@ -135,6 +137,12 @@ impl Connection {
     /// A look at all streams and buckets, one question each.
     pub async fn survey(&self) -> crate::Survey {
         crate::survey::survey(&self.client, &self.context).await
+    }
+
+    /// Asks how the log is kept.
+    #[must_use]
+    pub fn keeping(&self) -> Keeping {
+        Keeping::new(self.context.clone(), self.ask_deadline)
     }
 
     /// Creates or updates the streams and buckets. Needs the operator's identity.

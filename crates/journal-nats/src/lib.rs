@@ -5,6 +5,7 @@ mod connection;
 mod consume;
 mod convert;
 mod durability;
+mod keeping;
 mod keyed;
 mod log;
 mod permissions;
@@ -14,6 +15,7 @@ mod survey;
 
 pub use connection::{ConnectError, Connection, Health, NatsConfig, connect};
 pub use durability::{Durability, DurabilityError, durability};
+pub use keeping::{Keeping, Kept};
 pub use permissions::{Permissions, Role, role_permissions};
 pub use setup::{SetupConfig, SetupError, setup};
 pub use survey::{Found, Survey, Surveyed};

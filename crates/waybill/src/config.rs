@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::role::durability::Promise;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use waybill_event::ProducerId;
@@ -47,6 +48,13 @@ pub struct Nats {
     pub user: String,
     /// File that holds the user's password.
     pub password_file: PathBuf,
+    /// What the deployment promises of an acknowledged event: `dev`, `single` or `replicated`. A role that finds less is
+    /// not ready.
+    #[serde(default)]
+    pub promise: Promise,
+    /// Monitoring pages of all servers, e.g. `http://127.0.0.1:8222`: they tell whether every write is synced.
+    #[serde(default)]
+    pub monitor_urls: Vec<String>,
 }
 
 /// The read models' database.

@@ -2,6 +2,7 @@
 //! stop.
 
 pub mod admin;
+pub mod durability;
 pub mod projector;
 pub mod proxy;
 pub mod upkeep;
@@ -190,6 +191,9 @@ pub struct Setup {
     /// Copies of every stream: 1, or 3 on a cluster.
     #[arg(long, default_value_t = 1)]
     replicas: usize,
+    /// Size of the traffic stream in bytes; 4 GiB, on a cluster 16 GiB, when absent.
+    #[arg(long)]
+    traffic_max_bytes: Option<i64>,
 }
 
 /// Runs a `log` command.
@@ -201,8 +205,7 @@ pub async fn log_command(command: LogCommand) -> anyhow::Result<std::process::Ex
         LogCommand::Setup(setup) => {
             let booted = Booted::read(&setup.file.config)?;
             let connection = booted.connect().await?;
-            let config = SetupConfig { replicas: setup.replicas, ..SetupConfig::single_node() };
-            connection.setup(&config).await.context("creating the streams")?;
+            set_up(&connection, &setup.wanted()).await?;
             connection.close().await;
             booted.stop.cancel();
             booted.tasks.close();
@@ -210,6 +213,29 @@ pub async fn log_command(command: LogCommand) -> anyhow::Result<std::process::Ex
         }
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+impl Setup {
+    fn wanted(&self) -> SetupConfig {
+        let usual = if self.replicas < 3 { SetupConfig::single_node() } else { SetupConfig::three_nodes() };
+        let traffic_max_bytes = self.traffic_max_bytes.unwrap_or(usual.traffic_max_bytes);
+        SetupConfig { replicas: self.replicas, traffic_max_bytes, ..usual }
+    }
+}
+
+/// Creates the streams. A cluster that has only just come up may need a moment until it can.
+async fn set_up(connection: &Connection, config: &SetupConfig) -> anyhow::Result<()> {
+    let end = tokio::time::Instant::now() + CONNECT_DEADLINE;
+    loop {
+        match connection.setup(config).await {
+            Ok(()) => return Ok(()),
+            Err(error) if tokio::time::Instant::now() < end => {
+                tracing::warn!(%error, "the log can't be set up yet");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(error) => return Err(error).context("creating the streams"),
+        }
+    }
 }
 
 /// Whether the log answers.

@@ -185,6 +185,8 @@ impl Reserved {
         let bound = |port: u16, shared: bool| {
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseport(shared)?;
+            // Connections of the last run that the system still remembers don't take a port; a held socket does.
+            socket.set_reuseaddr(!shared)?;
             socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
             Ok::<_, std::io::Error>((socket.local_addr()?.port(), socket))
         };

@@ -13,6 +13,7 @@ use waybill_admin::{Parts, SharedReads, State};
 use waybill_read_model::{Deadlines, ReadModel};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
+use super::durability::{self, Durability};
 use super::{Booted, Clock, bind};
 use crate::ops::{Dependency, Role};
 use crate::serve::serve;
@@ -79,6 +80,7 @@ async fn first_token(bootstrap: Bootstrap) -> anyhow::Result<ExitCode> {
 struct Running {
     name: String,
     state: State,
+    durability: Arc<Durability>,
     stop: CancellationToken,
 }
 
@@ -99,8 +101,14 @@ async fn serve_api(path: &Path) -> anyhow::Result<ExitCode> {
         producer: booted.producer.clone(),
         clock: clock.or_system(),
     };
+    let durability = durability::watch(&booted, &connection)?;
     let state = State::start(parts, &booted.tasks, booted.stop.clone());
-    let role = Arc::new(Running { name: booted.config.name.clone(), state: state.clone(), stop: booted.stop.clone() });
+    let role = Arc::new(Running {
+        name: booted.config.name.clone(),
+        state: state.clone(),
+        durability,
+        stop: booted.stop.clone(),
+    });
     let ops = CancellationToken::new();
     booted.serve_ops(role, ops.clone())?;
     tracing::info!(listen = %booted.config.admin.listen, "serving");
@@ -122,10 +130,12 @@ impl Role for Running {
 
     async fn dependencies(&self) -> Vec<Dependency> {
         let asked = self.state.dependencies().await;
-        asked
-            .into_iter()
-            .map(|d| Dependency { behind: d.behind, position: d.position, ..Dependency::new(d.name, d.ready, d.state) })
-            .collect()
+        let asked = asked.into_iter().map(|d| Dependency {
+            behind: d.behind,
+            position: d.position,
+            ..Dependency::new(d.name, d.ready, d.state)
+        });
+        asked.chain([self.durability.dependency()]).collect()
     }
 
     fn draining(&self) -> bool {

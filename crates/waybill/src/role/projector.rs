@@ -17,6 +17,7 @@ use waybill_projector::read_models::{LossConfig, ReadModels};
 use waybill_projector::selector::{self, Pace, Runner};
 use waybill_read_model::{Deadlines, Projection, ReadModel};
 
+use super::durability::{self, Durability};
 use super::{Booted, Clock, lead};
 use crate::ops::{Dependency, Role};
 
@@ -26,6 +27,7 @@ const CONNECTIONS: u32 = 3;
 struct Projector {
     name: String,
     connection: Arc<Connection>,
+    durability: Arc<Durability>,
     selector: Arc<Runner>,
     read_models: Arc<ReadModels>,
     stop: CancellationToken,
@@ -49,11 +51,13 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         clock: clock.or_system(),
         pace: Pace::default(),
     };
+    let durability = durability::watch(&booted, &connection)?;
     let role = Arc::new(Projector {
         name: booted.config.name.clone(),
         selector: Arc::new(Runner::new(journal.clone(), config)),
         read_models: Arc::new(ReadModels::new(journal.clone(), store.clone(), losses)),
         connection: connection.clone(),
+        durability,
         stop: booted.stop.clone(),
     });
     let read_models = role.read_models.clone();
@@ -101,7 +105,7 @@ impl Role for Projector {
     }
 
     async fn dependencies(&self) -> Vec<Dependency> {
-        let mut all = vec![super::log_dependency(self.connection.health())];
+        let mut all = vec![super::log_dependency(self.connection.health()), self.durability.dependency()];
         let selector = self.selector.status();
         all.push(Dependency {
             lag_ms: Some(millis(selector.lag())),

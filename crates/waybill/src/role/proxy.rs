@@ -22,6 +22,7 @@ use waybill_proxy::replica::Known;
 use waybill_proxy::{Limits, OutboxFull, Parts, Replica, follow, router};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
+use super::durability::{self, Durability};
 use super::{Booted, Clock, bind, system_time};
 use crate::ops::{Dependency, Role};
 use crate::serve::{Drained, serve};
@@ -36,6 +37,7 @@ const LEFT_BEHIND: u8 = 3;
 struct Proxy {
     name: String,
     connection: Arc<Connection>,
+    durability: Arc<Durability>,
     replica: Arc<Replica>,
     clock: Clock,
     outbox_full: OutboxFull,
@@ -91,9 +93,11 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
             }
         });
     }
+    let durability = durability::watch(&booted, &connection)?;
     let role = Arc::new(Proxy {
         name: booted.config.name.clone(),
         connection: connection.clone(),
+        durability,
         replica: replica.clone(),
         clock: clock.clone(),
         outbox_full: booted.config.proxy.outbox_full,
@@ -160,6 +164,7 @@ impl Role for Proxy {
         vec![
             // Away, the log doesn't keep a replica from serving what it knows.
             Dependency { ready: true, ..super::log_dependency(self.connection.health()) },
+            self.durability.dependency(),
             Dependency {
                 position: Some(snapshot.position().to_string()),
                 ..Dependency::new("catalogue", catalog, blocked.unwrap_or_else(|| loaded(catalog).to_owned()))

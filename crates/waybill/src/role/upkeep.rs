@@ -14,6 +14,7 @@ use waybill_journal_nats::Connection;
 use waybill_upkeep::{Level, Parts, Retention, RetentionConfig, RetentionStatus, Rhythm, Upkeep};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
+use super::durability::{self, Durability};
 use super::{Booted, Clock};
 use crate::ops::{Dependency, Role};
 
@@ -27,6 +28,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 struct Running {
     name: String,
     connection: Arc<Connection>,
+    durability: Arc<Durability>,
     upkeep: Arc<Upkeep>,
     retention: Arc<Retention>,
     clock: Clock,
@@ -61,9 +63,11 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
             longest: LONGEST,
         },
     }));
+    let durability = durability::watch(&booted, &connection)?;
     let role = Arc::new(Running {
         name: booted.config.name.clone(),
         connection: connection.clone(),
+        durability,
         upkeep: upkeep.clone(),
         retention: retention.clone(),
         clock: clock.clone(),
@@ -102,6 +106,7 @@ impl Role for Running {
         let blocked = status.catalog_blocked.clone();
         vec![
             super::log_dependency(self.connection.health()),
+            self.durability.dependency(),
             Dependency {
                 position: Some(status.catalog_position.to_string()),
                 ..Dependency::new(
