@@ -15,7 +15,7 @@ use waybill_domain::verdict::{FailureRecord, Verdict, classify};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::Next;
-use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished, SelectionTable};
+use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::mask::mask;
@@ -25,6 +25,7 @@ use crate::metrics::Ended;
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
 use crate::replica::Replica;
+use crate::tables::FirstUse;
 use crate::views::InFlight;
 
 pub use drafts::Story;
@@ -157,13 +158,13 @@ impl Record {
     /// [`EmitError`]; nothing was written.
     pub fn admit(
         &mut self,
-        table: Option<SelectionTable>,
+        table: Option<FirstUse>,
         admitted: RequestAdmitted,
         first: Option<Running>,
     ) -> Result<(), EmitError> {
         let mut drafts = Drafts::new();
-        if let Some(table) = table {
-            drafts.push(self.story.table(table));
+        if let Some(table) = &table {
+            drafts.push(self.story.table(table.event()));
         }
         drafts.push(self.story.admitted(admitted));
         if let Some(running) = first {
@@ -174,7 +175,14 @@ impl Record {
                 self.reservation = None;
                 Ok(())
             }
-            written => written.map(|ordinal| self.awaited = ordinal),
+            Err(error) => Err(error),
+            Ok(ordinal) => {
+                self.awaited = ordinal;
+                if let Some(table) = table {
+                    table.recorded();
+                }
+                Ok(())
+            }
         };
         // Only what is known to the log has to be closed there.
         self.closed = admitted.is_err();

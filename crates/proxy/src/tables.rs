@@ -37,12 +37,31 @@ struct Slot {
     wheel: Mutex<Wheel>,
 }
 
-/// A plan, and the table's event if this is the table's first use.
+/// A plan, and the table's event if none is known to be in the outbox yet.
 pub struct Planned {
     /// The plan.
     pub plan: Plan,
-    /// To be recorded before the request.
-    pub announce: Option<SelectionTable>,
+    /// To be recorded with the request.
+    pub first_use: Option<FirstUse>,
+}
+
+/// A table that isn't recorded yet. Two requests at once may both record it, which is the same fact twice; one that
+/// fails to leaves it to the next.
+pub struct FirstUse {
+    current: Arc<Current>,
+}
+
+impl FirstUse {
+    /// The table's event.
+    #[must_use]
+    pub fn event(&self) -> SelectionTable {
+        self.current.table.to_event()
+    }
+
+    /// The event is in the outbox.
+    pub fn recorded(self) {
+        self.current.announced.store(true, Ordering::Release);
+    }
 }
 
 /// All tables of the replica.
@@ -73,8 +92,8 @@ impl Tables {
             .fresh(snapshot, views, now)
             .unwrap_or_else(|| slot.build(snapshot, views, (group, model), abilities, now));
         let plan = Plan::new(current.table.clone(), &mut slot.wheel.lock(), probe_free);
-        let first_use = !current.announced.load(Ordering::Relaxed) && !current.announced.swap(true, Ordering::Relaxed);
-        Planned { plan, announce: first_use.then(|| current.table.to_event()) }
+        let recorded = current.announced.load(Ordering::Acquire);
+        Planned { plan, first_use: (!recorded).then_some(FirstUse { current }) }
     }
 
     /// Gives back a place whose source was never dispatched to.
@@ -124,7 +143,7 @@ impl Slot {
         let second_over = now + LIFE;
         let void_at = table.changes_at().map_or(second_over, |at| at.min(second_over));
         let before = self.current.load_full();
-        let announced = before.is_some_and(|b| b.table.hash() == table.hash() && b.announced.load(Ordering::Relaxed));
+        let announced = before.is_some_and(|b| b.table.hash() == table.hash() && b.announced.load(Ordering::Acquire));
         let current = Arc::new(Current {
             table: Arc::new(table),
             generation,

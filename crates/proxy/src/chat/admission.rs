@@ -18,7 +18,7 @@ use waybill_domain::verdict::{PublicCode, all_busy};
 use waybill_event::LogTime;
 use waybill_event::config::{Channel, Key};
 use waybill_event::selection::SkipReason;
-use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted, SelectionTable};
+use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::peek::{PeekError, peek};
 
@@ -30,7 +30,7 @@ use crate::metrics::Unacknowledged;
 use crate::record::{Record, Running, Story};
 use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
-use crate::tables::Planned;
+use crate::tables::{FirstUse, Planned};
 
 /// What an admitted request wants, as its attempts need it.
 pub struct Wanted {
@@ -239,9 +239,9 @@ impl Parts<'_> {
         let probe_free = |row: &waybill_domain::selector::table::Row| {
             row.half_open.as_deref().is_some_and(|opening| replica.probes.seems_free(row.source.source, opening))
         };
-        let Planned { plan, announce } =
+        let Planned { plan, first_use } =
             replica.tables.plan(self.snapshot, &replica.views, (group, &wanted.model), abilities, self.now, probe_free);
-        self.begin(wanted, ids, reservation, plan, announce).await
+        self.begin(wanted, ids, reservation, plan, first_use).await
     }
 
     async fn begin(
@@ -250,7 +250,7 @@ impl Parts<'_> {
         ids: Ids,
         reservation: Option<Reservation>,
         mut plan: Plan,
-        announce: Option<SelectionTable>,
+        first_use: Option<FirstUse>,
     ) -> Admission {
         let replica = self.replica;
         let admitted = self.admitted(&wanted, &plan);
@@ -284,7 +284,7 @@ impl Parts<'_> {
             Durability::Pipelined => (running, None),
             Durability::Acked => (None, running),
         };
-        if let Err(error) = record.admit(announce, admitted, at_once) {
+        if let Err(error) = record.admit(first_use, admitted, at_once) {
             let refusal = match &error {
                 EmitError::Outbox(error) => unwritable(error),
                 EmitError::Encode(_) => Refusal::of(PublicCode::InternalError),
