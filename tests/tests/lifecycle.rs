@@ -193,6 +193,30 @@ async fn without_the_log_clients_are_served_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_replica_had_under_way_is_told_as_lost() {
+    let bench = Bench::of(2).await;
+    let never = waybill_testkit::upstream::Reply::default().delay_head(60_000);
+    bench.channel("slow", &["m"], 0, Source::default().then(never)).await;
+    bench.configured().await;
+    let chat = bench.chat(2, "m").header("x-client-request-id", "orphan");
+    let (answer, ()) = tokio::join!(chat.try_send(), async {
+        wait_until(Duration::from_secs(5), "the request is under way", async || {
+            until(bench.upstream.in_flight("slow") == 1, || "not yet")
+        })
+        .await;
+        let before = bench.fleet.kill9("proxy-2");
+        bench.fleet.restarted("proxy-2", before).await;
+    });
+    assert!(answer.is_err(), "its connection broke: {answer:?}");
+    wait_until(Duration::from_secs(30), "the request is told as lost", async || {
+        let found = bench.admin().requests("client_request_id=orphan").await;
+        until(found.len() == 1 && found[0]["state"] == "owner_lost", || format!("{found:?}"))
+    })
+    .await;
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stores_that_die_are_started_again_and_nothing_is_lost() {
     let bench = Bench::of(2).await;
     bench.channel("a", &["m"], 0, Source::default()).await;
