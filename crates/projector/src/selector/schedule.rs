@@ -115,6 +115,11 @@ impl Schedule {
         self.dirty.values_mut().for_each(|dirty| dirty.urgency = Urgency::Now);
     }
 
+    /// Whether a source was touched after its last write began.
+    pub(super) fn lacks(&self, source: Source) -> bool {
+        self.dirty.contains_key(&source)
+    }
+
     /// The sources whose written values lack something.
     pub(super) fn unwritten(&self) -> BTreeSet<Source> {
         self.dirty.keys().chain(&self.in_flight).copied().collect()

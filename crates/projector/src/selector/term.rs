@@ -216,8 +216,11 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
+    /// A value was written. It may have been on its way already when the checkpoint's position was taken: unless the
+    /// source was touched since, it holds all there is up to there, whatever position it states of itself.
     fn complete(&mut self, source: Source, position: Position) {
-        if let Some(cycle) = self.cycle.as_mut().filter(|cycle| position >= cycle.checkpoint.position) {
+        let lacks = self.schedule.lacks(source);
+        if let Some(cycle) = self.cycle.as_mut().filter(|cycle| !lacks || position >= cycle.checkpoint.position) {
             cycle.waiting.remove(&source);
         }
     }

@@ -18,7 +18,7 @@ use waybill_event::failure::Health;
 use waybill_event::{Body, Boot, LogTime};
 use waybill_journal::faulty::{Faults, Faulty};
 use waybill_journal::memory::Memory;
-use waybill_journal::{Bucket, Journal, Stream};
+use waybill_journal::{Bucket, Expect, Journal, Stream};
 use waybill_projector::selector::{Config, Pace, Runner, Status};
 
 use log::*;
@@ -381,5 +381,30 @@ async fn the_lease_goes_to_the_next_when_the_leader_stops_or_dies() {
         }
         let took = memory.now().since(begun);
         assert!(took < if stops { Duration::from_secs(1) } else { Duration::from_secs(7) }, "{stops}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_write_of_a_source_that_falls_silent_holds_no_checkpoint_up() {
+    let slow = Faults { longest_delay: Duration::from_secs(3), ..Faults::NONE };
+    for seed in 0..20 {
+        let memory = memory();
+        let journal = memory.journal();
+        let slowed = Faulty::over(journal.clone(), Faults { longest_delay: Duration::ZERO, ..Faults::NONE }, seed);
+        let runner = runner(slowed.journal(), &memory, &format!("projector-{seed}"));
+        edit(&journal, A, 1).await;
+        let mut log = Writer::new(&format!("proxy-{seed}"));
+        led(&runner, async {
+            until_folded(&runner, &journal).await;
+            slowed.set(slow);
+            break_a(&mut log, &journal, memory.now()).await;
+            // While A's value is on its way, the log goes on without it.
+            for _ in 0..60 {
+                sleep(Duration::from_millis(150)).await;
+                journal.log.append(Stream::Traffic, record(b"[]", None), Expect::Anything).await.unwrap();
+            }
+            until_checkpointed(&runner, &journal).await;
+        })
+        .await;
     }
 }
