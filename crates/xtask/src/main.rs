@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "what developers see is this program's output")]
 
+mod bench;
 mod ci;
 mod layers;
 mod propagation;
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Measures what the proxy costs beside a bare pass-through and nginx.
+    Bench(bench::Args),
     /// Runs everything that CI runs, and stops at the first failure.
     Ci(ci::Args),
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
@@ -37,6 +40,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = workspace::root().and_then(|root| match Cli::parse().command {
+        Command::Bench(args) => bench::run(&root, &args),
         Command::Ci(args) => ci::run(&root, &args),
         Command::Layers => layers::run(&root),
         Command::Propagation(args) => propagation::run(&root, &args),

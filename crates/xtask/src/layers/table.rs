@@ -22,7 +22,7 @@ const fn floor(name: &'static str, may_use: &'static [&'static str]) -> Rule {
     Rule { name, may_use, any: false }
 }
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     // Floor 0: nothing of ours below.
     floor("event", &[]),
     floor("wire", &[]),
@@ -69,6 +69,7 @@ const RULES: [Rule; 20] = [
     // Development.
     Rule { name: "testkit", may_use: &[], any: true },
     Rule { name: "tests", may_use: &[], any: true },
+    Rule { name: "bench", may_use: &[], any: true },
     floor("xtask", &[]),
 ];
 
@@ -79,8 +80,8 @@ pub(super) const TEST_CRATES: [&str; 3] = ["testkit", "services", "scripted-upst
 pub(super) const GUARDED: [Guard; 13] = [
     Guard { package: "async-nats", only_in: &["journal-nats", "testkit", "tests", "xtask"] },
     Guard { package: "sqlx", only_in: &["read-model", "testkit", "tests", "xtask"] },
-    Guard { package: "reqwest", only_in: &["upstream", "waybill", "testkit", "tests", "xtask"] },
-    Guard { package: "clap", only_in: &["waybill", "xtask"] },
+    Guard { package: "reqwest", only_in: &["upstream", "waybill", "testkit", "tests", "bench", "xtask"] },
+    Guard { package: "clap", only_in: &["waybill", "bench", "xtask"] },
     Guard { package: "tracing-subscriber", only_in: &["waybill", "testkit", "tests"] },
     // Secrets are handled in one place.
     Guard { package: "chacha20poly1305", only_in: &["secret"] },
@@ -89,13 +90,16 @@ pub(super) const GUARDED: [Guard; 13] = [
     Guard { package: "tokio", only_in: &IMPURE },
     Guard { package: "tokio-util", only_in: &IMPURE },
     Guard { package: "tokio-stream", only_in: &IMPURE },
-    Guard { package: "axum", only_in: &["proxy", "projector", "upkeep", "admin", "waybill", "testkit", "tests"] },
+    Guard {
+        package: "axum",
+        only_in: &["proxy", "projector", "upkeep", "admin", "waybill", "testkit", "tests", "bench"],
+    },
     Guard { package: "rand", only_in: &IMPURE },
     Guard { package: "parking_lot", only_in: &IMPURE },
 ];
 
 /// Every crate but the pure ones.
-const IMPURE: [&str; 17] = [
+const IMPURE: [&str; 18] = [
     "secret",
     "services",
     "scripted-upstream",
@@ -112,6 +116,7 @@ const IMPURE: [&str; 17] = [
     "waybill",
     "testkit",
     "tests",
+    "bench",
     "xtask",
 ];
 
