@@ -11,7 +11,7 @@ pub mod supervise;
 mod files;
 
 pub use fetch::{FetchError, Finder, Program};
-pub use nats::{Nats, NatsCluster, NatsConfig, NatsError, NatsUser};
+pub use nats::{Nats, NatsCluster, NatsConfig, NatsError, NatsUser, authorization};
 pub use postgres::{Postgres, PostgresConfig, PostgresError};
 pub use shim::Launcher;
 pub use supervise::{Child, Spec, SuperviseError};

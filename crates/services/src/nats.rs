@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 pub use cluster::NatsCluster;
+pub use config::authorization;
 
 use crate::fetch::{FetchError, Finder, Program};
 use crate::files;

@@ -53,7 +53,7 @@ enum Command {
     Config(role::ConfigCommand),
     /// Prepare the log: create or update its streams and buckets.
     #[command(subcommand)]
-    Log(role::LogCommand),
+    Log(role::log::LogCommand),
     #[command(flatten)]
     Client(Box<cli::Client>),
 }
@@ -98,7 +98,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Config(command) => role::config_command(command),
         Command::Log(command) => {
             telemetry::install(LogFormat::Text);
-            role::log_command(command).await
+            role::log::run(command).await
         }
         Command::Client(client) => client.run().await,
     }

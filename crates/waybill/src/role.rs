@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod durability;
+pub mod log;
 pub mod projector;
 pub mod proxy;
 pub mod upkeep;
@@ -24,7 +25,7 @@ use waybill_journal::Journal;
 use waybill_journal::clock::{LogClock, boottime};
 use waybill_journal::lease::LeaseConfig;
 use waybill_journal::presence::{Presence, Report};
-use waybill_journal_nats::{Connection, Health, NatsConfig, SetupConfig};
+use waybill_journal_nats::{Connection, Health, NatsConfig};
 use waybill_secret::{KeyRing, Peppers, Vault};
 
 use crate::config::{Config, ConfigError, read_secret};
@@ -174,68 +175,6 @@ pub fn config_command(command: ConfigCommand) -> anyhow::Result<std::process::Ex
         }
     }
     Ok(std::process::ExitCode::SUCCESS)
-}
-
-/// Prepares the log.
-#[derive(Debug, clap::Subcommand)]
-pub enum LogCommand {
-    /// Create or update the streams and buckets, as the operator's identity that the configuration names.
-    Setup(Setup),
-}
-
-/// What `log setup` needs.
-#[derive(Debug, clap::Args)]
-pub struct Setup {
-    #[command(flatten)]
-    file: crate::ConfigFile,
-    /// Copies of every stream: 1, or 3 on a cluster.
-    #[arg(long, default_value_t = 1)]
-    replicas: usize,
-    /// Size of the traffic stream in bytes; 4 GiB, on a cluster 16 GiB, when absent.
-    #[arg(long)]
-    traffic_max_bytes: Option<i64>,
-}
-
-/// Runs a `log` command.
-///
-/// # Errors
-/// The log can't be reached, or refuses.
-pub async fn log_command(command: LogCommand) -> anyhow::Result<std::process::ExitCode> {
-    match command {
-        LogCommand::Setup(setup) => {
-            let booted = Booted::read(&setup.file.config)?;
-            let connection = booted.connect().await?;
-            set_up(&connection, &setup.wanted()).await?;
-            connection.close().await;
-            booted.stop.cancel();
-            booted.tasks.close();
-            booted.tasks.wait().await;
-        }
-    }
-    Ok(std::process::ExitCode::SUCCESS)
-}
-
-impl Setup {
-    fn wanted(&self) -> SetupConfig {
-        let usual = if self.replicas < 3 { SetupConfig::single_node() } else { SetupConfig::three_nodes() };
-        let traffic_max_bytes = self.traffic_max_bytes.unwrap_or(usual.traffic_max_bytes);
-        SetupConfig { replicas: self.replicas, traffic_max_bytes, ..usual }
-    }
-}
-
-/// Creates the streams. A cluster that has only just come up may need a moment until it can.
-async fn set_up(connection: &Connection, config: &SetupConfig) -> anyhow::Result<()> {
-    let end = tokio::time::Instant::now() + CONNECT_DEADLINE;
-    loop {
-        match connection.setup(config).await {
-            Ok(()) => return Ok(()),
-            Err(error) if tokio::time::Instant::now() < end => {
-                tracing::warn!(%error, "the log can't be set up yet");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-            Err(error) => return Err(error).context("creating the streams"),
-        }
-    }
 }
 
 /// Whether the log answers.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::workspace::{self, cargo};
-use crate::{layers, purity, sizes};
+use crate::{deploy, layers, purity, sizes};
 
 /// Black-box suites run whole fleets of processes: few at a time.
 const BLACK_BOX_AT_ONCE: &str = "2";
@@ -48,6 +48,7 @@ fn steps(root: &Path, args: &Args) -> Vec<Step> {
         ("purity", Box::new(purity::run)),
         ("clippy", Box::new(clippy)),
         ("docs", Box::new(docs)),
+        ("deploy", Box::new(deploy::run)),
         ("tests", Box::new(move |root| tests(root, nextest))),
     ];
     if nextest {

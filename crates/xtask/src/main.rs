@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod deploy;
 mod layers;
 mod propagation;
 mod purity;
@@ -28,6 +29,8 @@ enum Command {
     Bench(bench::Args),
     /// Runs everything that CI runs, and stops at the first failure.
     Ci(ci::Args),
+    /// Checks the composition of a fleet, and every configuration it names.
+    Deploy,
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
     Layers,
     /// Measures how fast three replicas learn of an edit and of an opened breaker.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let done = workspace::root().and_then(|root| match Cli::parse().command {
         Command::Bench(args) => bench::run(&root, &args),
         Command::Ci(args) => ci::run(&root, &args),
+        Command::Deploy => deploy::run(&root),
         Command::Layers => layers::run(&root),
         Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),

@@ -77,16 +77,27 @@ impl Settings {
             push(&mut text, "}");
         }
         if !self.users.is_empty() {
-            push(&mut text, "authorization {");
-            push(&mut text, "  users: [");
-            for user in &self.users {
-                push(&mut text, &format!("    {}", render_user(user)?));
-            }
-            push(&mut text, "  ]");
-            push(&mut text, "}");
+            text.push_str(&authorization(&self.users)?);
         }
         Ok(text)
     }
+}
+
+/// The block of a server's configuration that says who may do what, to be included by configurations that are kept
+/// elsewhere. It holds the passwords.
+///
+/// # Errors
+/// [`NatsError::Unwritable`] for a name, password or subject that can't be written.
+pub fn authorization(users: &[NatsUser]) -> Result<String, NatsError> {
+    let mut text = String::new();
+    push(&mut text, "authorization {");
+    push(&mut text, "  users: [");
+    for user in users {
+        push(&mut text, &format!("    {}", render_user(user)?));
+    }
+    push(&mut text, "  ]");
+    push(&mut text, "}");
+    Ok(text)
 }
 
 fn render_user(user: &NatsUser) -> Result<String, NatsError> {
