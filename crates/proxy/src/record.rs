@@ -170,7 +170,8 @@ impl Record {
         if let Some(running) = first {
             drafts.extend(self.begin(running));
         }
-        let admitted = match self.append(drafts) {
+        // What was promised is for the events that finish the request.
+        let admitted = match self.append(drafts, None) {
             Err(EmitError::Outbox(OutboxError::Full)) if self.replica.recording.outbox_full == OutboxFull::Count => {
                 self.reservation = None;
                 Ok(())
@@ -391,7 +392,7 @@ impl Record {
         if drafts.is_empty() {
             return None;
         }
-        match self.append(drafts) {
+        match self.append(drafts, self.reservation.as_ref()) {
             Ok(ordinal) => ordinal,
             Err(error) => {
                 tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
@@ -400,10 +401,12 @@ impl Record {
         }
     }
 
-    /// Appends events; those of an unrecorded request are left out.
-    fn append(&self, drafts: Drafts) -> Result<Option<u64>, EmitError> {
-        let Some(reservation) = &self.reservation else { return Ok(None) };
-        self.replica.emitter.append(drafts, Some(reservation)).map(Some)
+    /// Appends events, into the room that was promised or into what is free; those of an unrecorded request are left out.
+    fn append(&self, drafts: Drafts, room: Option<&Reservation>) -> Result<Option<u64>, EmitError> {
+        if self.reservation.is_none() {
+            return Ok(None);
+        }
+        self.replica.emitter.append(drafts, room).map(Some)
     }
 
     fn release(&self, running: Running) {
