@@ -1,5 +1,7 @@
 //! The payload of an event: which types and versions exist, and how each is read.
 
+use std::borrow::Cow;
+
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -88,10 +90,14 @@ macro_rules! bodies {
             /// The event's type, as stored.
             #[must_use]
             pub fn kind(&self) -> String {
+                self.kind_text().into_owned()
+            }
+
+            pub(crate) fn kind_text(&self) -> Cow<'_, str> {
                 match self {
-                    $(Self::$name(_) => <$name as Payload>::TYPE.to_owned(),)+
-                    Self::Config(change) => format!("{}_{}", change.subject().0, change.change().as_str()),
-                    Self::Unknown(unknown) => unknown.kind.clone(),
+                    $(Self::$name(_) => Cow::Borrowed(<$name as Payload>::TYPE),)+
+                    Self::Config(change) => Cow::Owned(format!("{}_{}", change.subject().0, change.change().as_str())),
+                    Self::Unknown(unknown) => Cow::Borrowed(&unknown.kind),
                 }
             }
 

@@ -3,12 +3,12 @@
 //! A message of the traffic stream is a JSON array of events; a message of the configuration stream is one event.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::body::{Body, PayloadError};
+use crate::json::{self, escape, integer};
 use crate::{Boot, ConfigPosition, Identity, LogTime, Mark, ProducerId, RequestId, SourceRef};
 
 /// Who made an edit.
@@ -80,8 +80,10 @@ struct Tail<'a> {
     actor: Option<&'a Actor>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    data: &'a Body,
 }
+
+/// Room for the tail of a usual event of a request, in bytes.
+const TAIL: usize = 640;
 
 /// A draft written up to its identity, which only the outbox can give, under its lock.
 #[derive(Debug, Clone)]
@@ -98,18 +100,26 @@ impl Encoded {
 
     /// Appends the whole event to `out` as one JSON object.
     pub fn write(&self, identity: &Identity, out: &mut Vec<u8>) {
-        let mut head = String::with_capacity(160);
-        // Ids are made of characters that JSON leaves alone, but for model names in the ids of transitions.
-        let quoted = serde_json::to_string(&identity.to_string()).unwrap_or_default();
-        let producer = identity.producer();
-        let written = match identity {
-            Identity::Sequenced(Mark { boot, n, .. }) => {
-                write!(head, r#"{{"id":{quoted},"producer":"{producer}","boot":"{boot}","n":{n},"#)
+        out.reserve(self.size_bound());
+        out.extend_from_slice(br#"{"id":""#);
+        match identity {
+            Identity::Sequenced(mark) => {
+                mark.write(out);
+                out.extend_from_slice(br#"","producer":""#);
+                escape(mark.producer.as_str(), out);
+                out.extend_from_slice(br#"","boot":""#);
+                mark.boot.write(out);
+                out.extend_from_slice(br#"","n":"#);
+                integer(mark.n, false, out);
             }
-            Identity::Derived { .. } => write!(head, r#"{{"id":{quoted},"producer":"{producer}","#),
-        };
-        debug_assert!(written.is_ok(), "writing to a String doesn't fail");
-        out.extend_from_slice(head.as_bytes());
+            Identity::Derived { id, producer } => {
+                escape(id, out);
+                out.extend_from_slice(br#"","producer":""#);
+                escape(producer.as_str(), out);
+                out.push(b'"');
+            }
+        }
+        out.push(b',');
         // The tail is an object of its own; its opening brace is replaced by the head.
         out.extend_from_slice(self.tail.get(1..).unwrap_or_default());
     }
@@ -121,8 +131,8 @@ impl Draft {
     /// # Errors
     /// What `serde_json` reports; the stored types give it no reason to.
     pub fn encode(&self) -> Result<Encoded, serde_json::Error> {
-        let kind = self.body.kind();
-        let tail = Tail {
+        let kind = self.body.kind_text();
+        let envelope = Tail {
             kind: &kind,
             v: self.body.version(),
             at: self.at,
@@ -132,9 +142,18 @@ impl Draft {
             config: self.config,
             actor: self.actor.as_ref(),
             reason: self.reason.as_deref(),
-            data: &self.body,
         };
-        Ok(Encoded { tail: serde_json::to_vec(&tail)? })
+        let mut tail = Vec::with_capacity(TAIL);
+        json::write(&envelope, &mut tail)?;
+        // The data is the object's last member.
+        tail.pop();
+        tail.extend_from_slice(br#","data":"#);
+        match &self.body {
+            Body::Unknown(unknown) => tail.extend_from_slice(unknown.data.get().as_bytes()),
+            known => json::write(known, &mut tail)?,
+        }
+        tail.push(b'}');
+        Ok(Encoded { tail })
     }
 }
 

@@ -8,6 +8,7 @@ pub mod envelope;
 pub mod failure;
 pub mod id;
 pub mod identity;
+mod json;
 pub mod money;
 pub mod position;
 pub mod selection;

@@ -66,8 +66,35 @@ fn civil(days: i64) -> (i64, u8, u8) {
     (year, u8::try_from(month).unwrap_or(1), u8::try_from(day).unwrap_or(1))
 }
 
+/// Bytes of a time with a year of four digits.
+const LENGTH: usize = 27;
+
+impl LogTime {
+    /// The time as it is written; `None` outside of the years 0 to 9999.
+    fn text(self) -> Option<[u8; LENGTH]> {
+        let seconds = self.0.div_euclid(1_000_000);
+        let micros = u32::try_from(self.0.rem_euclid(1_000_000)).ok()?;
+        let (year, month, day) = civil(seconds.div_euclid(86_400));
+        let year = u32::try_from(year).ok().filter(|year| *year <= 9_999)?;
+        let rest = u32::try_from(seconds.rem_euclid(86_400)).ok()?;
+        let digit = |number: u32, unit: u32| b'0' + u8::try_from(number / unit % 10).unwrap_or_default();
+        let pair = |number: u32| [digit(number, 10), digit(number, 1)];
+        let [[y0, y1], [y2, y3]] = [pair(year / 100), pair(year % 100)];
+        let [[o0, o1], [d0, d1]] = [pair(month.into()), pair(day.into())];
+        let [[h0, h1], [m0, m1], [s0, s1]] = [pair(rest / 3_600), pair(rest / 60 % 60), pair(rest % 60)];
+        let [[u0, u1], [u2, u3], [u4, u5]] = [pair(micros / 10_000), pair(micros / 100 % 100), pair(micros % 100)];
+        Some([
+            y0, y1, y2, y3, b'-', o0, o1, b'-', d0, d1, b'T', h0, h1, b':', m0, m1, b':', s0, s1, b'.', u0, u1, u2, u3,
+            u4, u5, b'Z',
+        ])
+    }
+}
+
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Ok(text)) = self.text().as_ref().map(|text| std::str::from_utf8(text)) {
+            return f.write_str(text);
+        }
         let seconds = self.0.div_euclid(1_000_000);
         let micros = self.0.rem_euclid(1_000_000);
         let (year, month, day) = civil(seconds.div_euclid(86_400));
@@ -95,7 +122,10 @@ impl FromStr for LogTime {
 
 impl Serialize for LogTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self.text().as_ref().map(|text| std::str::from_utf8(text)) {
+            Some(Ok(text)) => serializer.serialize_str(text),
+            Some(Err(_)) | None => serializer.collect_str(self),
+        }
     }
 }
 
