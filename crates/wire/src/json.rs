@@ -1,5 +1,8 @@
 //! Small questions to raw JSON text, answered without building a tree.
 
+use std::borrow::Cow;
+
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The byte-order mark that some servers put before JSON and event streams.
@@ -7,6 +10,10 @@ pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Upper limit of a JSON body that is read as a tree for error facts; larger ones are judged by shape alone.
 pub(crate) const MAX_TREE_BYTES: usize = 64 * 1024;
+
+/// A text that is borrowed unless it has escapes. An `Option` of a `Cow` alone would always be copied.
+#[derive(Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// The body without a byte-order mark and without surrounding JSON white space.
 pub(crate) fn trim(body: &[u8]) -> &[u8] {

@@ -1,5 +1,6 @@
 //! Token counts as upstreams report them, under the names that different upstreams use.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 /// Reported token counts. Absent means not reported, which is not zero; only whole numbers count.
@@ -43,7 +44,12 @@ impl Usage {
 
     /// Reads a `usage` value from its JSON text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().as_ref().and_then(Self::read)
+        let usage = match serde_json::from_str::<Known>(text) {
+            Ok(known) => known.counts(),
+            // Counts that are no whole numbers, names given twice: rare, so that it may cost a tree.
+            Err(_) => return serde_json::from_str(text).ok().as_ref().and_then(Self::read),
+        };
+        (usage != Self::default()).then_some(usage)
     }
 
     /// The later report of the two, field by field: streams report running totals.
@@ -55,6 +61,48 @@ impl Usage {
             cached: self.cached.or(earlier.cached),
             reasoning: self.reasoning.or(earlier.reasoning),
             total: self.total.or(earlier.total),
+        }
+    }
+}
+
+/// The names of [`Usage::read`] where all is of the expected type.
+#[derive(Deserialize)]
+struct Known {
+    prompt_tokens: Option<u64>,
+    input_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    prompt_tokens_details: Option<Details>,
+    input_tokens_details: Option<Details>,
+    prompt_cache_hit_tokens: Option<u64>,
+    cached_tokens: Option<u64>,
+    completion_tokens_details: Option<Details>,
+    output_tokens_details: Option<Details>,
+    reasoning_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    cached_tokens: Option<u64>,
+    reasoning_tokens: Option<u64>,
+}
+
+impl Known {
+    fn counts(self) -> Usage {
+        let cached = |details: Option<Details>| details.and_then(|details| details.cached_tokens);
+        let reasoning = |details: Option<Details>| details.and_then(|details| details.reasoning_tokens);
+        Usage {
+            prompt: self.prompt_tokens.or(self.input_tokens),
+            completion: self.completion_tokens.or(self.output_tokens),
+            cached: cached(self.prompt_tokens_details)
+                .or(cached(self.input_tokens_details))
+                .or(self.prompt_cache_hit_tokens)
+                .or(self.cached_tokens),
+            reasoning: reasoning(self.completion_tokens_details)
+                .or(reasoning(self.output_tokens_details))
+                .or(self.reasoning_tokens),
+            total: self.total_tokens,
         }
     }
 }
@@ -72,6 +120,8 @@ mod tests {
             total,
         });
         assert_eq!(Usage::parse(text), expected, "{text}");
+        let tree: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(Usage::read(&tree), expected, "as a tree: {text}");
     }
 
     #[test]
@@ -93,6 +143,9 @@ mod tests {
         check(r#"{"prompt_tokens":9.5,"completion_tokens":-1,"total_tokens":"3"}"#, None);
         check("{}", None);
         check("null", None);
+        check("[]", None);
+        check(r#"{"prompt_tokens":2,"prompt_tokens_details":7}"#, Some([Some(2), None, None, None, None]));
+        check(r#"{"prompt_tokens":2,"prompt_tokens":3}"#, Some([Some(3), None, None, None, None]));
         check(r#"{"prompt_tokens":null,"completion_tokens":5}"#, Some([None, Some(5), None, None, None]));
     }
 }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::choice::{Choice, failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error, looks_like_html};
-use crate::json;
+use crate::json::{self, Text};
 use crate::usage::Usage;
 
 /// What a whole answer says beside its content.
@@ -70,7 +70,7 @@ struct Body<'a> {
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    model: Option<Cow<'a, str>>,
+    model: Option<Text<'a>>,
 }
 
 impl Body<'_> {
@@ -81,11 +81,11 @@ impl Body<'_> {
     fn facts(self) -> Result<AnswerFacts, ShapeFault> {
         let choices = self.choices.unwrap_or_default();
         let said = choices.iter().any(Choice::says_something);
-        let finish_reason = choices.into_iter().find_map(|choice| choice.finish_reason).map(Cow::into_owned);
+        let finish_reason = choices.into_iter().find_map(Choice::finish_reason).map(Cow::into_owned);
         let facts = AnswerFacts {
             finish_reason,
             usage: self.usage.and_then(|raw| Usage::parse(raw.get())),
-            model: self.model.map(Cow::into_owned),
+            model: self.model.map(|Text(model)| model.into_owned()),
         };
         judge(facts, said)
     }

@@ -1,13 +1,15 @@
 //! What a choice holds, in a stream's delta and in a whole message alike.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::{BodyShape, ErrorFacts};
-use crate::json;
+use crate::json::{self, Text};
 
 /// The fields of a delta or message in which a model can say something. A role alone says nothing.
 const OUTPUT_FIELDS: [&str; 12] = [
@@ -28,75 +30,65 @@ const OUTPUT_FIELDS: [&str; 12] = [
 /// A choice as far as it is read, borrowed from the body.
 #[derive(Deserialize)]
 pub(super) struct Choice<'a> {
-    #[serde(borrow, default)]
-    delta: Option<Output<'a>>,
-    #[serde(borrow, default)]
-    message: Option<Output<'a>>,
+    #[serde(default)]
+    delta: Option<Output>,
+    #[serde(default)]
+    message: Option<Output>,
     #[serde(borrow, default)]
     text: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(super) finish_reason: Option<Cow<'a, str>>,
+    finish_reason: Option<Text<'a>>,
 }
 
-#[derive(Deserialize)]
-struct Output<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    tool_calls: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    function_call: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    refusal: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reasoning_content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reasoning: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reasoning_text: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    reasoning_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    thinking: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    thinking_blocks: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    audio: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    images: Option<&'a RawValue>,
+/// A delta or a message: all that counts of it is whether the model says something there.
+struct Output {
+    says_something: bool,
 }
 
-impl Output<'_> {
-    fn says_something(&self) -> bool {
-        let fields = [
-            self.content,
-            self.tool_calls,
-            self.function_call,
-            self.refusal,
-            self.reasoning_content,
-            self.reasoning,
-            self.reasoning_text,
-            self.reasoning_details,
-            self.thinking,
-            self.thinking_blocks,
-            self.audio,
-            self.images,
-        ];
-        fields.into_iter().flatten().any(json::says_something)
+impl<'de> Deserialize<'de> for Output {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_map(OutputVisitor)
     }
 }
 
-impl Choice<'_> {
+struct OutputVisitor;
+
+impl<'de> Visitor<'de> for OutputVisitor {
+    type Value = Output;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a delta or a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Output, A::Error> {
+        let mut says_something = false;
+        while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
+            if OUTPUT_FIELDS.contains(&name.as_ref()) {
+                let value: &RawValue = map.next_value()?;
+                says_something |= json::says_something(value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Output { says_something })
+    }
+}
+
+impl<'a> Choice<'a> {
     /// Whether the model said anything here.
     pub(super) fn says_something(&self) -> bool {
-        self.delta.as_ref().is_some_and(Output::says_something)
-            || self.message.as_ref().is_some_and(Output::says_something)
-            || self.text.is_some_and(json::says_something)
+        let says = |output: &Option<Output>| output.as_ref().is_some_and(|output| output.says_something);
+        says(&self.delta) || says(&self.message) || self.text.is_some_and(json::says_something)
     }
 
     /// Whether it has the shape of a whole answer's choice.
     pub(super) fn is_whole(&self) -> bool {
         self.message.is_some() || self.text.is_some()
+    }
+
+    /// Why the model ended, where that is said.
+    pub(super) fn finish_reason(self) -> Option<Cow<'a, str>> {
+        self.finish_reason.map(|Text(why)| why)
     }
 }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::choice::{Choice, failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error};
-use crate::json;
+use crate::json::{self, Text};
 use crate::usage::Usage;
 
 /// What one event says.
@@ -67,7 +67,7 @@ struct Body<'a> {
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    model: Option<Cow<'a, str>>,
+    model: Option<Text<'a>>,
 }
 
 impl<'a> Body<'a> {
@@ -77,9 +77,9 @@ impl<'a> Body<'a> {
         facts_of(Chunk {
             commits: choices.iter().any(Choice::says_something),
             usage_only: choices.is_empty() && usage.is_some(),
-            finish_reason: choices.into_iter().find_map(|choice| choice.finish_reason).filter(|why| !why.is_empty()),
+            finish_reason: choices.into_iter().find_map(Choice::finish_reason).filter(|why| !why.is_empty()),
             usage,
-            model: self.model.filter(|model| !model.is_empty()),
+            model: self.model.map(|Text(model)| model).filter(|model| !model.is_empty()),
         })
     }
 }

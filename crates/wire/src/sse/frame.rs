@@ -28,21 +28,33 @@ pub struct Frame {
     pub kind: Kind,
     /// Whether the blank line at its end was there.
     pub complete: bool,
-    event: Option<Bytes>,
-    data: Bytes,
+    event: Option<Range<usize>>,
+    data: Data,
+}
+
+/// Where the data of a frame is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Data {
+    /// One line, within the frame's bytes.
+    Within(Range<usize>),
+    /// Several lines, joined.
+    Joined(Bytes),
 }
 
 impl Frame {
     /// The event's name, if one was given and it is UTF-8.
     #[must_use]
     pub fn event(&self) -> Option<&str> {
-        self.event.as_deref().and_then(|name| std::str::from_utf8(name).ok())
+        std::str::from_utf8(self.raw.get(self.event.clone()?)?).ok()
     }
 
     /// The event's data, several lines joined with LF; empty if there is none. Not checked to be UTF-8.
     #[must_use]
-    pub fn data(&self) -> &Bytes {
-        &self.data
+    pub fn data(&self) -> &[u8] {
+        match &self.data {
+            Data::Within(line) => self.raw.get(line.clone()).unwrap_or_default(),
+            Data::Joined(lines) => lines,
+        }
     }
 
     /// The frame's bytes with the blank line that an incomplete one lacks.
@@ -83,7 +95,6 @@ pub(super) fn read(raw: Bytes, first: bool, complete: bool) -> Frame {
         at += length + 1;
     }
     let data = join(&raw, &data);
-    let event = event.map(|span| raw.slice(span));
     Frame { raw, kind, complete, event, data }
 }
 
@@ -96,10 +107,10 @@ fn field(line: &[u8], name: &[u8]) -> Option<usize> {
     }
 }
 
-fn join(raw: &Bytes, lines: &[Range<usize>]) -> Bytes {
+fn join(raw: &Bytes, lines: &[Range<usize>]) -> Data {
     match lines {
-        [] => Bytes::new(),
-        [line] => raw.slice(line.clone()),
+        [] => Data::Within(0..0),
+        [line] => Data::Within(line.clone()),
         [first, others @ ..] => {
             let mut joined = BytesMut::with_capacity(raw.len());
             joined.put_slice(raw.get(first.clone()).unwrap_or_default());
@@ -107,7 +118,7 @@ fn join(raw: &Bytes, lines: &[Range<usize>]) -> Bytes {
                 joined.put_u8(b'\n');
                 joined.put_slice(raw.get(line.clone()).unwrap_or_default());
             }
-            joined.freeze()
+            Data::Joined(joined.freeze())
         }
     }
 }

@@ -77,11 +77,11 @@ fn a_frame_within_a_chunk_is_not_copied() {
 fn nothing_waits_for_the_next_byte() {
     let mut splitter = Splitter::new(100);
     splitter.push(&Bytes::from_static(b"data: a\r\n\r"));
-    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), "a");
+    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), b"a");
     splitter.push(&Bytes::from_static(b"\ndata: b\r\n\r\n"));
     let blank = splitter.next_frame().unwrap().unwrap();
     assert_eq!((blank.kind, &blank.raw[..]), (Kind::Blank, &b"\n"[..]));
-    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), "b");
+    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), b"b");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn an_unfinished_end_is_read_and_can_be_terminated() {
     ] {
         let (frames, last) = split(&[b"data: a\n\n", end.as_bytes()]);
         let last = last.unwrap();
-        assert_eq!((frames.len(), last.complete, &last.data()[..]), (1, false, &b"[DONE]"[..]));
+        assert_eq!((frames.len(), last.complete, last.data()), (1, false, &b"[DONE]"[..]));
         assert_eq!(last.terminated(), terminated);
     }
 }
@@ -115,8 +115,8 @@ fn undrained_chunks_are_joined() {
     let mut splitter = Splitter::new(100);
     splitter.push(&Bytes::from_static(b"data: a\n"));
     splitter.push(&Bytes::from_static(b"\ndata: b\n\n"));
-    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), "a");
-    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), "b");
+    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), b"a");
+    assert_eq!(splitter.next_frame().unwrap().unwrap().data(), b"b");
 }
 
 fn stream_bytes() -> impl Strategy<Value = Vec<u8>> {
