@@ -8,6 +8,7 @@ mod deploy;
 mod layers;
 mod propagation;
 mod purity;
+mod simulate;
 mod sizes;
 mod workspace;
 
@@ -37,6 +38,8 @@ enum Command {
     Propagation(propagation::Args),
     /// Checks that the pure crates build alone and read no clock, file, network or randomness.
     Purity,
+    /// Runs the simulation of the whole fleet, seed by seed.
+    Simulate(simulate::Args),
     /// Checks that no source file is too long.
     Sizes,
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Layers => layers::run(&root),
         Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),
+        Command::Simulate(args) => simulate::run(&root, &args),
         Command::Sizes => sizes::run(&root),
     });
     match done {

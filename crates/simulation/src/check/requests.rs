@@ -1,0 +1,202 @@
+//! Requests: each that a client sent has at most one history, and its end is what the client and the upstreams saw.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use waybill_domain::history::{RequestRow, RequestState};
+use waybill_event::selection::Chosen;
+use waybill_event::traffic::FinalState;
+use waybill_event::{Body, Boot, FailureKind, RequestId, Source};
+
+use super::log::Log;
+use crate::client::{End, Seen};
+use crate::fleet::Fleet;
+use crate::ground::Ground;
+
+/// Codes of refusals that leave nothing in the log.
+const NOT_ADMITTED: [&str; 6] =
+    ["invalid_api_key", "permission_denied", "model_not_found", "gateway_not_ready", "outbox_full", "internal_error"];
+
+/// How many requests are in the log.
+pub fn admitted(log: &Log) -> u64 {
+    log.events.iter().filter(|placed| matches!(placed.event.draft.body, Body::RequestAdmitted(_))).count() as u64
+}
+
+/// What is in the log of one request beside its row.
+#[derive(Debug, Default)]
+struct Told {
+    /// The attempts, in order.
+    attempts: Vec<Begun>,
+    /// A probe was claimed for the attempt that begins next.
+    claimed: bool,
+    /// Attempts that ended.
+    finished: usize,
+    /// Attempts that failed before anything was sent.
+    local: usize,
+    /// Sources with their number of outcomes.
+    outcomes: BTreeMap<Source, u32>,
+    ends: u32,
+}
+
+/// An attempt that began.
+#[derive(Debug)]
+struct Begun {
+    source: Source,
+    why: Chosen,
+    probe: bool,
+}
+
+pub fn check(ground: &Ground, fleet: &Fleet, log: &Log) {
+    let lossy: BTreeSet<Boot> = fleet.proxies.iter().flat_map(|proxy| proxy.lossy.clone()).collect();
+    let told = told(log);
+    let mut by_client: BTreeMap<u64, Vec<RequestRow>> = BTreeMap::new();
+    fleet.store.with(|kept| {
+        for row in kept.rows.requests.values() {
+            let client = row.client_request_id.as_deref().and_then(|id| id.strip_prefix("client-")?.parse().ok());
+            match client {
+                Some(client) => by_client.entry(client).or_default().push(row.clone()),
+                None if row.boot.is_some_and(|boot| lossy.contains(&boot)) => {}
+                None => ground.violated("a request in the log is nobody's", &format!("{row:?}")),
+            }
+        }
+    });
+    let calls = calls(fleet);
+    for seen in fleet.proxies.iter().flat_map(|proxy| &proxy.seen) {
+        let seen = seen.lock();
+        let client = seen.asked.client;
+        let rows = by_client.get(&client).map(Vec::as_slice).unwrap_or_default();
+        let lossy = lossy.contains(&seen.boot);
+        let wrong = match rows {
+            [] => without_history(&seen, lossy),
+            [row] => {
+                let none = Told::default();
+                let told = told.get(&row.request_id).unwrap_or(&none);
+                let called = calls.get(&client).map(Vec::as_slice).unwrap_or_default();
+                with_history(&seen, row, lossy).or_else(|| whole(row, told, called, lossy))
+            }
+            _ => Some(format!("it has {} histories", rows.len())),
+        };
+        if let Some(wrong) = wrong {
+            let rows: Vec<_> = rows.iter().map(|row| (row.request_id, row.state, row.status)).collect();
+            ground.violated("a history isn't what happened", &format!("{wrong}: {seen:?} {rows:?}"));
+        }
+    }
+}
+
+fn calls(fleet: &Fleet) -> BTreeMap<u64, Vec<(Source, Option<waybill_event::selection::SkipReason>)>> {
+    let mut calls: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    for call in fleet.calls.lock().iter() {
+        if let Some(client) = call.client {
+            calls.entry(client).or_default().push((call.source, call.unpicked));
+        }
+    }
+    calls
+}
+
+fn told(log: &Log) -> BTreeMap<RequestId, Told> {
+    let mut all: BTreeMap<RequestId, Told> = BTreeMap::new();
+    for placed in &log.events {
+        let draft = &placed.event.draft;
+        let Some((id, _)) = draft.request else { continue };
+        let told = all.entry(id).or_default();
+        let source = draft.source.map(|source| source.source);
+        match (&draft.body, source) {
+            (Body::BreakerHalfOpened(_), _) => told.claimed = true,
+            (Body::AttemptStarted(started), Some(source)) => {
+                let probe = std::mem::take(&mut told.claimed);
+                told.attempts.push(Begun { source, why: started.why, probe });
+            }
+            (Body::AttemptFinished(finished), _) => {
+                told.finished += 1;
+                told.local += usize::from(finished.kind == FailureKind::LocalFailure);
+            }
+            (Body::SourceOutcome(_), Some(source)) => *told.outcomes.entry(source).or_default() += 1,
+            (Body::RequestFinished(_), _) => told.ends += 1,
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Nothing of it is in the log: it was refused before, or its replica died before it was admitted.
+fn without_history(seen: &Seen, lossy: bool) -> Option<String> {
+    let refused = seen.code.as_deref().is_some_and(|code| NOT_ADMITTED.contains(&code));
+    let early = seen.status.is_none() && matches!(seen.end, End::Reset | End::Left);
+    (!refused && !early && !lossy).then(|| "it has no history".to_owned())
+}
+
+fn with_history(seen: &Seen, row: &RequestRow, lossy: bool) -> Option<String> {
+    let allowed: &[FinalState] = match (seen.end, seen.status) {
+        (End::Whole, Some(200)) => &[FinalState::Succeeded],
+        (End::Whole, _) => &[FinalState::Failed, FinalState::Refused],
+        (End::ErrorEvent, _) => &[FinalState::Partial],
+        (End::Left | End::Reset, _) => &[
+            FinalState::Succeeded,
+            FinalState::Partial,
+            FinalState::Failed,
+            FinalState::Refused,
+            FinalState::Cancelled,
+        ],
+        (End::Waiting, _) => &[],
+    };
+    let fits = match row.state {
+        RequestState::Ended(state) => allowed.contains(&state),
+        // A replica that died leaves its requests open, and they are declared lost.
+        RequestState::OwnerLost => seen.end == End::Reset || lossy,
+        RequestState::Open => false,
+    };
+    if !fits {
+        return Some("its end is another one".to_owned());
+    }
+    if let (RequestState::Ended(_), End::Whole, Some(status)) = (row.state, seen.end, seen.status)
+        && row.status != Some(status)
+    {
+        return Some("its status is another one".to_owned());
+    }
+    if seen.id.as_ref().is_some_and(|id| *id != row.request_id.to_string()) {
+        return Some("the client was told another id".to_owned());
+    }
+    None
+}
+
+/// The history is complete in itself, and the upstreams saw the attempts that it tells of.
+fn whole(
+    row: &RequestRow,
+    told: &Told,
+    called: &[(Source, Option<waybill_event::selection::SkipReason>)],
+    lossy: bool,
+) -> Option<String> {
+    use waybill_event::selection::SkipReason;
+    if lossy {
+        return None;
+    }
+    let mut attempts = told.attempts.iter();
+    for (source, unpicked) in called {
+        // Attempts that failed here were never called.
+        let attempt = attempts.by_ref().find(|begun| begun.source == *source);
+        let Some(Begun { why, probe, .. }) = attempt else {
+            return Some(format!("{source} was called and not announced: {told:?}"));
+        };
+        let fits = match unpicked {
+            None => true,
+            Some(SkipReason::SoftBlocked) => *probe || matches!(why, Chosen::LastResort | Chosen::SameSource),
+            // While a probe's permit was asked for, others may have told of more.
+            Some(_) => *probe,
+        };
+        if !fits {
+            return Some(format!("{source} was called as {why:?} although it was {unpicked:?}"));
+        }
+    }
+    let ended = matches!(row.state, RequestState::Ended(_));
+    if ended && called.len() + told.local < told.attempts.len() {
+        return Some(format!("{} calls for {told:?}", called.len()));
+    }
+    let sources: BTreeSet<Source> = told.attempts.iter().map(|begun| begun.source).collect();
+    let outcomes = sources.iter().all(|source| told.outcomes.get(source) == Some(&1));
+    if ended && (told.finished != told.attempts.len() || !outcomes || told.ends != 1) {
+        return Some(format!("it isn't whole: {told:?}"));
+    }
+    if told.outcomes.values().any(|count| *count > 1) || told.ends > 1 {
+        return Some(format!("something is told twice: {told:?}"));
+    }
+    None
+}

@@ -1,0 +1,241 @@
+//! A replica of the data plane: the product's own, from the router to the outbox's file, with the upstreams in the place
+//! of the network.
+
+mod damage;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use waybill_domain::verdict::RuleSet;
+use waybill_event::Boot;
+use waybill_journal::log::Log;
+use waybill_journal::outbox::{Outbox, OutboxConfig, Publisher};
+use waybill_proxy::probes::Probes;
+use waybill_proxy::{Limits, Parts, Recording, Replica, follow, router};
+use waybill_upstream::Dispatcher;
+
+use crate::bug::{Bug, Hasty};
+use crate::chance::Chance;
+use crate::client::{self, Asked, End, Seen, Watched};
+use crate::ground::Ground;
+use crate::process::Process;
+use crate::secrets;
+use crate::upstream::{Calls, Shared, Upstreams, Wire};
+
+pub use damage::copy;
+
+/// Time the log gets at a clean stop.
+const FLUSH: Duration = Duration::from_secs(30);
+
+/// What a replica dies of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// kill -9.
+    Killed,
+    /// kill -9 within a write: the beginning of a record stays behind.
+    Torn,
+    /// The machine lost its power: some of what wasn't acknowledged is gone.
+    Power,
+}
+
+/// A replica over its lives.
+pub struct Proxy {
+    ground: Arc<Ground>,
+    upstreams: Arc<Upstreams>,
+    calls: Arc<Calls>,
+    /// Its name.
+    pub name: String,
+    root: PathBuf,
+    lives: u32,
+    chance: Chance,
+    /// What it is now, if it lives.
+    pub up: Option<Up>,
+    /// Its lives that lost their end.
+    pub lossy: Vec<Boot>,
+    /// Everything that its clients saw.
+    pub seen: Vec<Watched>,
+}
+
+/// A living replica.
+pub struct Up {
+    /// The process.
+    pub process: Process,
+    /// The replica.
+    pub replica: Arc<Replica>,
+    /// Its outbox.
+    pub outbox: Outbox,
+    router: Router,
+    publishing: CancellationToken,
+    /// Requests under way.
+    clients: JoinSet<()>,
+}
+
+/// The rules, read once for all runs.
+fn rules() -> Arc<RuleSet> {
+    static RULES: OnceLock<Arc<RuleSet>> = OnceLock::new();
+    Arc::clone(RULES.get_or_init(|| Arc::new(RuleSet::builtin().clone())))
+}
+
+/// The outbox of a process.
+pub fn outbox(process: &mut Process, dir: &Path, subject: &str) -> (Outbox, Publisher) {
+    let config = OutboxConfig {
+        max_bytes: process.ground.setting.outbox_bytes,
+        segment_bytes: 32 << 10,
+        memory_bytes: 8 << 10,
+        dice: process.dice(),
+        ..OutboxConfig::new(dir, process.name.clone(), subject, process.clock_or_own())
+    };
+    Outbox::open(config, process.boot).unwrap()
+}
+
+impl Proxy {
+    /// A replica that doesn't live yet.
+    #[must_use]
+    pub fn new(ground: &Arc<Ground>, upstreams: &Arc<Upstreams>, calls: &Arc<Calls>, name: &str, root: &Path) -> Self {
+        Self {
+            ground: Arc::clone(ground),
+            upstreams: Arc::clone(upstreams),
+            calls: Arc::clone(calls),
+            name: name.to_owned(),
+            root: root.to_owned(),
+            lives: 0,
+            chance: Chance::of(ground.seed, &format!("{name} dies")),
+            up: None,
+            lossy: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.join(format!("{}.{}", self.name, self.lives))
+    }
+
+    /// It begins to live.
+    pub fn start(&mut self) {
+        let mut process = Process::start(&self.ground, &self.name, "proxy", self.lives);
+        let (outbox, publisher) = outbox(&mut process, &self.dir(), "wb.traffic.0.proxy");
+        let journal = process.journal();
+        let publishing = CancellationToken::new();
+        let log: Arc<dyn Log> = if self.ground.has(Bug::AckDropped) {
+            Arc::new(Hasty::over(Arc::clone(&journal.log), process.tracker.clone()))
+        } else {
+            Arc::clone(&journal.log)
+        };
+        let publish = publisher.run(log, publishing.clone());
+        process.tasks.spawn(async move {
+            publish.await;
+        });
+        let wire = Wire::new(&self.ground, &self.upstreams, &self.calls, &self.name);
+        let probes = Probes::start(&journal, &process.name, process.boot, &process.tracker, &process.stop);
+        let clock = process.clock.clone();
+        let replica = Replica::new(Parts {
+            outbox: outbox.clone(),
+            clock: Arc::new(move || clock.now()),
+            vault: secrets::vault(),
+            peppers: secrets::peppers(),
+            dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
+            rules: rules(),
+            probes,
+            limits: Limits::default(),
+            recording: Recording::default(),
+            dice: process.dice(),
+        });
+        wire.belongs_to(&replica);
+        let stop = || process.stop.clone();
+        let catalog = follow::catalog(Arc::clone(&replica), journal.clone(), stop());
+        let credentials = follow::credentials(Arc::clone(&replica), journal.clone(), stop());
+        let selector = follow::selector(Arc::clone(&replica), journal, stop());
+        process.tasks.spawn(catalog);
+        process.tasks.spawn(credentials);
+        process.tasks.spawn(selector);
+        let router = router(Arc::clone(&replica));
+        self.up = Some(Up { process, replica, outbox, router, publishing, clients: JoinSet::new() });
+    }
+
+    /// A client asks it. Says no when nobody lives there.
+    pub fn ask(&mut self, asked: Asked) -> bool {
+        let Some(up) = &mut self.up else { return false };
+        let boot = up.process.boot;
+        let seen =
+            Seen { asked, proxy: self.name.clone(), boot, status: None, id: None, code: None, end: End::Waiting };
+        let watched = Arc::new(parking_lot::Mutex::new(seen));
+        self.seen.push(Arc::clone(&watched));
+        up.clients.spawn(client::ask(Arc::clone(&self.ground), up.router.clone(), watched));
+        true
+    }
+
+    /// It dies. What it leaves on its disk is there for its next life.
+    pub fn die(&mut self, death: Death) {
+        let Some(mut up) = self.up.take() else { return };
+        self.ground.trace.note(format_args!("{} dies: {death:?}", self.name));
+        self.see_deaths(&mut up);
+        up.process.kill();
+        // What the dropped requests still write goes to files that nobody reads any more.
+        let left = self.dir();
+        self.lives += 1;
+        let (boot, acknowledged) = (up.process.boot, up.outbox.status().acknowledged);
+        copy(&left, &self.dir());
+        match death {
+            Death::Killed => {}
+            Death::Torn => damage::tear(&self.dir(), boot, &mut self.chance, self.ground.has(Bug::TornTailRead)),
+            Death::Power => {
+                if damage::lose(&self.dir(), boot, acknowledged, &mut self.chance) {
+                    self.lossy.push(boot);
+                }
+            }
+        }
+        for watched in self.seen.iter().filter(|watched| watched.lock().boot == boot) {
+            let mut seen = watched.lock();
+            if seen.end == End::Waiting {
+                seen.end = End::Reset;
+            }
+        }
+        up.clients.abort_all();
+        up.publishing.cancel();
+    }
+
+    /// None of the tasks that have ended died of its own fault.
+    fn see_deaths(&self, up: &mut Up) {
+        while let Some(ended) = up.clients.try_join_next().or_else(|| up.process.tasks.try_join_next()) {
+            self.see_death(ended);
+        }
+    }
+
+    fn see_death(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            self.ground.violated("a task died", &format!("{}: {error}", self.name));
+        }
+    }
+
+    /// Waits until none of its requests is under way.
+    pub async fn idle(&mut self) {
+        let Some(mut up) = self.up.take() else { return };
+        while let Some(ended) = up.clients.join_next().await {
+            self.see_death(ended);
+        }
+        self.up = Some(up);
+    }
+
+    /// It stops in order: nothing is left in its outbox.
+    pub async fn stop(&mut self) {
+        self.idle().await;
+        let Some(mut up) = self.up.take() else { return };
+        up.replica.drain();
+        let closed = up.outbox.close(FLUSH).await;
+        if !closed.drained {
+            self.ground.violated("an outbox isn't drained at a stop", &format!("{}: {closed:?}", self.name));
+        }
+        up.publishing.cancel();
+        up.process.stop.cancel();
+        up.process.ended().await;
+        let left = self.dir();
+        self.lives += 1;
+        copy(&left, &self.dir());
+    }
+}
