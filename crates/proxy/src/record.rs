@@ -179,7 +179,8 @@ impl Record {
             Err(error) => Err(error),
             Ok(ordinal) => {
                 self.awaited = ordinal;
-                if let Some(table) = table {
+                // A request that goes unrecorded leaves the table to the next one.
+                if let (Some(table), Some(_)) = (table, ordinal) {
                     table.recorded();
                 }
                 Ok(())
@@ -215,11 +216,6 @@ impl Record {
         let mut drafts = self.outcomes();
         drafts.extend(self.begin(running));
         self.write(drafts);
-    }
-
-    /// An attempt that was prepared and isn't begun.
-    pub fn not_begun(&self, running: Running) {
-        self.release(running);
     }
 
     fn begin(&mut self, running: Running) -> Drafts {

@@ -269,21 +269,11 @@ impl Parts<'_> {
             rn: 0,
         };
         let mut record = Record::new(replica.clone(), reservation, story, Machine::new(opening));
-        let first = first_order(replica, &wanted, &mut record, &mut plan).await;
-        // The place in the wheel belongs to a source that is asked; anything else gives it back.
-        if let Some(commit) = plan.commit().copied()
-            && first.as_ref().is_none_or(|(order, ..)| order.candidate.source.source != commit.source)
-        {
-            replica.tables.give_back(plan.table(), &commit);
-        }
         let unavailable = plan.unavailable();
-        let running = first.map(|(order, channel, permit)| record.prepare(order, channel, permit));
-        let begun = running.is_some();
-        // Where the log must have the admission first, the first dispatch is written after it.
-        let (at_once, afterwards) = match replica.recording.durability {
-            Durability::Pipelined => (running, None),
-            Durability::Acked => (None, running),
-        };
+        // Where the log must have the admission first, the source is chosen after it, by what is known then.
+        let acked = replica.recording.durability == Durability::Acked;
+        let at_once = if acked { None } else { choose(replica, &wanted, &mut record, &mut plan).await };
+        let mut begun = at_once.is_some();
         if let Err(error) = record.admit(first_use, admitted, at_once) {
             let refusal = match &error {
                 EmitError::Outbox(error) => unwritable(error),
@@ -293,17 +283,20 @@ impl Parts<'_> {
             return Admission::Refused { ids, refusal };
         }
         replica.metrics.admitted(self.arrived.elapsed());
+        if acked && unavailable.is_none() {
+            if !record.acknowledged().await {
+                return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &plan) };
+            }
+            if let Some(running) = choose(replica, &wanted, &mut record, &mut plan).await {
+                record.start(running);
+                begun = true;
+            }
+        }
         if !begun {
             let refusal = nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), self.now);
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
             record.end_acknowledged().await;
             return Admission::Ended { ids, refusal };
-        }
-        if !record.acknowledged().await {
-            return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &plan, afterwards) };
-        }
-        if let Some(running) = afterwards {
-            record.start(running);
         }
         Admission::Admitted(Box::new(Admitted { record, plan, wanted, ids }))
     }
@@ -329,19 +322,38 @@ impl Parts<'_> {
     }
 }
 
+/// Prepares an attempt at the first source that can be asked. The place in the wheel belongs to a source that is asked;
+/// anything else gives it back.
+async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, plan: &mut Plan) -> Option<Running> {
+    let first = first_order(replica, wanted, record, plan).await;
+    if let Some(commit) = plan.commit().copied()
+        && first.as_ref().is_none_or(|(order, ..)| order.candidate.source.source != commit.source)
+    {
+        replica.tables.give_back(plan.table(), &commit);
+    }
+    first.map(|(order, channel, permit)| record.prepare(order, channel, permit))
+}
+
 type First = (Order, Arc<Channel>, Option<crate::probes::Permit>);
 
 /// The first order that can be carried out.
 async fn first_order(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, plan: &mut Plan) -> Option<First> {
+    // The log was waited for since the plan was made.
+    let waited = replica.recording.durability == Durability::Acked;
     loop {
         let now = record.now();
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, candidate).map(|_| ());
-        match record.machine().next(now, plan, &mut recheck) {
-            Step::Dispatch(order) => match prepare(replica, wanted, &order).await {
-                Ok((channel, permit)) => return Some((*order, channel, permit)),
-                Err(why) => record.machine().passed_over(why),
-            },
+        let order = match record.machine().next(now, plan, &mut recheck) {
+            Step::Dispatch(order) => order,
             Step::Wait { .. } | Step::Stop(_) => return None,
+        };
+        if waited && let Err(why) = recheck(&order.candidate) {
+            record.machine().passed_over(why);
+            continue;
+        }
+        match prepare(replica, wanted, &order).await {
+            Ok((channel, permit)) => return Some((*order, channel, permit)),
+            Err(why) => record.machine().passed_over(why),
         }
     }
 }
@@ -362,12 +374,9 @@ fn nobody(unavailable: Unavailable, now: LogTime) -> Refusal {
 }
 
 /// Closes a request whose admission the log didn't acknowledge in time; nothing of it was dispatched.
-fn unacknowledged(replica: &Replica, record: &mut Record, plan: &Plan, prepared: Option<Running>) -> Refusal {
+fn unacknowledged(replica: &Replica, record: &mut Record, plan: &Plan) -> Refusal {
     if let Some(commit) = plan.commit() {
         replica.tables.give_back(plan.table(), commit);
-    }
-    if let Some(running) = prepared {
-        record.not_begun(running);
     }
     replica.metrics.unacknowledged(Unacknowledged::Admission);
     let refusal = Refusal { retry_after: Some(Duration::from_secs(5)), ..Refusal::of(PublicCode::LogUnavailable) };
