@@ -15,7 +15,7 @@ use waybill_event::Boot;
 use waybill_journal::log::Log;
 use waybill_journal::outbox::{Outbox, OutboxConfig, Publisher};
 use waybill_proxy::probes::Probes;
-use waybill_proxy::{Limits, Parts, Recording, Replica, follow, router};
+use waybill_proxy::{Limits, Parts, Replica, follow, router};
 use waybill_upstream::Dispatcher;
 
 use crate::bug::{Bug, Hasty};
@@ -141,7 +141,7 @@ impl Proxy {
             rules: rules(),
             probes,
             limits: Limits::default(),
-            recording: Recording::default(),
+            recording: self.ground.setting.recording,
             dice: process.dice(),
         });
         wire.belongs_to(&replica);

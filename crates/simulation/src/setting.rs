@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use waybill_event::config::{BreakerPolicy, SelectorPolicy};
 use waybill_journal::faulty::Faults;
+use waybill_proxy::{Durability, OutboxFull, Recording};
 
 use crate::chance::Chance;
 
@@ -39,6 +40,8 @@ pub struct Setting {
     pub jump_every: Option<Duration>,
     /// Between two edits.
     pub edit_every: Option<Duration>,
+    /// How strictly requests are recorded.
+    pub recording: Recording,
     /// The numbers that the fold begins with.
     pub policy: SelectorPolicy,
 }
@@ -76,6 +79,7 @@ impl Setting {
             jump_every,
             edit_every,
             policy: policy(&mut chance),
+            recording: recording(&mut chance),
         }
     }
 }
@@ -86,6 +90,15 @@ fn faults(chance: &mut Chance) -> Faults {
         1 => Faults { longest_delay: Duration::from_millis(20), ..Faults::SOME },
         2 => Faults { lost_answer: 0.05, unavailable: 0.02, cut: 0.02, longest_delay: Duration::from_millis(8) },
         _ => Faults { lost_answer: 0.02, unavailable: 0.0, cut: 0.0, longest_delay: Duration::from_millis(60) },
+    }
+}
+
+fn recording(chance: &mut Chance) -> Recording {
+    let usual = Recording::default();
+    match chance.below(10) {
+        0..2 => Recording { durability: Durability::Acked, ..usual },
+        2 => Recording { outbox_full: OutboxFull::Count, ..usual },
+        _ => usual,
     }
 }
 

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use waybill_domain::history::{RequestRow, RequestState};
 use waybill_event::selection::Chosen;
 use waybill_event::traffic::FinalState;
-use waybill_event::{Body, Boot, FailureKind, RequestId, Source};
+use waybill_event::{Body, Boot, FailureKind, LogTime, RequestId, Source};
+use waybill_proxy::{Durability, OutboxFull};
 
 use super::log::Log;
 use crate::client::{End, Seen};
 use crate::fleet::Fleet;
 use crate::ground::Ground;
+use crate::upstream::Call;
 
 /// Codes of refusals that leave nothing in the log.
 const NOT_ADMITTED: [&str; 6] =
@@ -24,6 +26,8 @@ pub fn admitted(log: &Log) -> u64 {
 /// What is in the log of one request beside its row.
 #[derive(Debug, Default)]
 struct Told {
+    /// When the log took its admission.
+    admitted: Option<LogTime>,
     /// The attempts, in order.
     attempts: Vec<Begun>,
     /// A probe was claimed for the attempt that begins next.
@@ -66,12 +70,14 @@ pub fn check(ground: &Ground, fleet: &Fleet, log: &Log) {
         let rows = by_client.get(&client).map(Vec::as_slice).unwrap_or_default();
         let lossy = lossy.contains(&seen.boot);
         let wrong = match rows {
-            [] => without_history(&seen, lossy),
+            [] => without_history(ground, &seen, lossy, calls.contains_key(&client)),
             [row] => {
                 let none = Told::default();
                 let told = told.get(&row.request_id).unwrap_or(&none);
                 let called = calls.get(&client).map(Vec::as_slice).unwrap_or_default();
-                with_history(&seen, row, lossy).or_else(|| whole(row, told, called, lossy))
+                with_history(&seen, row, lossy)
+                    .or_else(|| whole(row, told, called, lossy))
+                    .or_else(|| known_first(ground, told, called))
             }
             _ => Some(format!("it has {} histories", rows.len())),
         };
@@ -82,11 +88,11 @@ pub fn check(ground: &Ground, fleet: &Fleet, log: &Log) {
     }
 }
 
-fn calls(fleet: &Fleet) -> BTreeMap<u64, Vec<(Source, Option<waybill_event::selection::SkipReason>)>> {
-    let mut calls: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+fn calls(fleet: &Fleet) -> BTreeMap<u64, Vec<Call>> {
+    let mut calls: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
     for call in fleet.calls.lock().iter() {
         if let Some(client) = call.client {
-            calls.entry(client).or_default().push((call.source, call.unpicked));
+            calls.entry(client).or_default().push(call.clone());
         }
     }
     calls
@@ -100,6 +106,7 @@ fn told(log: &Log) -> BTreeMap<RequestId, Told> {
         let told = all.entry(id).or_default();
         let source = draft.source.map(|source| source.source);
         match (&draft.body, source) {
+            (Body::RequestAdmitted(_), _) => told.admitted = Some(placed.stored_at),
             (Body::BreakerHalfOpened(_), _) => told.claimed = true,
             (Body::AttemptStarted(started), Some(source)) => {
                 let probe = std::mem::take(&mut told.claimed);
@@ -118,7 +125,14 @@ fn told(log: &Log) -> BTreeMap<RequestId, Told> {
 }
 
 /// Nothing of it is in the log: it was refused before, or its replica died before it was admitted.
-fn without_history(seen: &Seen, lossy: bool) -> Option<String> {
+fn without_history(ground: &Ground, seen: &Seen, lossy: bool, called: bool) -> Option<String> {
+    let recording = ground.setting.recording;
+    if recording.durability == Durability::Acked && called {
+        return Some("an upstream was called and the log doesn't know why".to_owned());
+    }
+    if recording.outbox_full == OutboxFull::Count {
+        return None;
+    }
     let refused = seen.code.as_deref().is_some_and(|code| NOT_ADMITTED.contains(&code));
     let early = seen.status.is_none() && matches!(seen.end, End::Reset | End::Left);
     (!refused && !early && !lossy).then(|| "it has no history".to_owned())
@@ -158,19 +172,21 @@ fn with_history(seen: &Seen, row: &RequestRow, lossy: bool) -> Option<String> {
     None
 }
 
+/// Where that is asked for, the log has the admission before anybody is called.
+fn known_first(ground: &Ground, told: &Told, called: &[Call]) -> Option<String> {
+    let acked = ground.setting.recording.durability == Durability::Acked && ground.setting.jump_every.is_none();
+    let early = called.iter().find(|call| told.admitted.is_none_or(|admitted| call.at < admitted));
+    early.filter(|_| acked).map(|call| format!("{} was called before the log knew", call.source))
+}
+
 /// The history is complete in itself, and the upstreams saw the attempts that it tells of.
-fn whole(
-    row: &RequestRow,
-    told: &Told,
-    called: &[(Source, Option<waybill_event::selection::SkipReason>)],
-    lossy: bool,
-) -> Option<String> {
+fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<String> {
     use waybill_event::selection::SkipReason;
     if lossy {
         return None;
     }
     let mut attempts = told.attempts.iter();
-    for (source, unpicked) in called {
+    for Call { source, unpicked, .. } in called {
         // Attempts that failed here were never called.
         let attempt = attempts.by_ref().find(|begun| begun.source == *source);
         let Some(Begun { why, probe, .. }) = attempt else {

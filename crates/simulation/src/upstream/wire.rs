@@ -15,7 +15,7 @@ use waybill_domain::observation::{Fault, Phase, TransportFault};
 use waybill_domain::selector::table::Row;
 use waybill_event::failure::Sent;
 use waybill_event::selection::SkipReason;
-use waybill_event::{Source, SourceKind};
+use waybill_event::{LogTime, Source, SourceKind};
 use waybill_proxy::Replica;
 use waybill_upstream::Exchange;
 use waybill_upstream::exchange::Pieces;
@@ -35,6 +35,8 @@ pub struct Call {
     pub source: Source,
     /// When it began.
     pub begun: Instant,
+    /// The same by the store's clock.
+    pub at: LogTime,
     /// When its first content went out, or when it was over before.
     pub decided: Option<Instant>,
     /// Why the caller's own view would not have picked it now.
@@ -114,7 +116,8 @@ impl Wire {
             .note(format_args!("{who} calls {source} for {client:?} with {credential}: {shown} {unpicked:?}"));
         let mut calls = self.calls.lock();
         let number = calls.len();
-        calls.push(Call { who, client, source, begun, decided: None, unpicked });
+        let at = self.ground.memory.now();
+        calls.push(Call { who, client, source, begun, at, decided: None, unpicked });
         (answer, Under { calls: Arc::clone(&self.calls), number })
     }
 }
