@@ -35,11 +35,18 @@ pub struct FleetOptions {
     pub probe_interval: Duration,
     /// Time open requests get at a stop.
     pub grace: Duration,
+    /// Further arguments of `dev`.
+    pub arguments: Vec<String>,
 }
 
 impl Default for FleetOptions {
     fn default() -> Self {
-        Self { proxies: 3, probe_interval: Duration::from_millis(500), grace: Duration::from_secs(2) }
+        Self {
+            proxies: 3,
+            probe_interval: Duration::from_millis(500),
+            grace: Duration::from_secs(2),
+            arguments: Vec::new(),
+        }
     }
 }
 
@@ -324,6 +331,7 @@ fn spawn(root: &Path, options: &FleetOptions) -> Child {
         .args(["--proxies", &options.proxies.to_string()])
         .args(["--probe-interval-ms", &options.probe_interval.as_millis().to_string()])
         .args(["--grace-ms", &options.grace.as_millis().to_string()])
+        .args(&options.arguments)
         .current_dir(root)
         .stdin(Stdio::null())
         .stdout(out)

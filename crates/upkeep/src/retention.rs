@@ -8,7 +8,7 @@ mod passed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use waybill_journal::{AppendError, Bounds, Journal, ReadError, Stream};
 
@@ -28,13 +28,21 @@ pub struct RetentionConfig {
     pub urgent_percent: u64,
     /// How often the size is looked at.
     pub every: Duration,
+    /// How often while it is urgent.
+    pub when_urgent: Duration,
     /// How often a lasting alarm is told again.
     pub remind: Duration,
 }
 
 impl Default for RetentionConfig {
     fn default() -> Self {
-        Self { high_percent: 80, urgent_percent: 90, every: Duration::from_secs(2), remind: Duration::from_secs(60) }
+        Self {
+            high_percent: 80,
+            urgent_percent: 90,
+            every: Duration::from_secs(2),
+            when_urgent: Duration::from_millis(200),
+            remind: Duration::from_secs(60),
+        }
     }
 }
 
@@ -112,11 +120,11 @@ impl Retention {
     }
 
     async fn keep(&self, passed: &Passed) {
-        let mut ticks = interval(self.config.every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told: Option<(Level, Instant)> = None;
+        let mut pause = Duration::ZERO;
         loop {
-            ticks.tick().await;
+            sleep(pause).await;
+            pause = self.config.every;
             let bounds = match self.journal.log.bounds(Stream::Traffic).await {
                 Ok(bounds) => bounds,
                 // Whoever can't be asked can't be full either; readiness tells of the log.
@@ -126,6 +134,9 @@ impl Retention {
                 }
             };
             let level = self.level(&bounds);
+            if level == Level::Urgent {
+                pause = self.config.when_urgent;
+            }
             self.tell(&bounds, level, passed.position().ok());
             if level == Level::Fine {
                 if told.take().is_some() {

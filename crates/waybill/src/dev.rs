@@ -42,6 +42,12 @@ pub struct Dev {
     /// Largest size of a proxy's outbox, in bytes.
     #[arg(long, default_value_t = 1 << 30)]
     pub outbox_max_bytes: u64,
+    /// When a request counts as recorded: `pipelined` (in the outbox) or `acked` (in the log).
+    #[arg(long, default_value = "pipelined", value_parser = ["pipelined", "acked"])]
+    pub durability: String,
+    /// Largest size of the traffic stream, in bytes.
+    #[arg(long, default_value_t = 4 << 30)]
+    pub traffic_max_bytes: i64,
 }
 
 /// Runs the fleet until the process is asked to stop.

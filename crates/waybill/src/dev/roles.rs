@@ -54,7 +54,8 @@ pub struct Prepared {
 /// A store refuses, or a file can't be written.
 pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::Result<Prepared> {
     let operator = connect(servers, Role::Operator).await?;
-    operator.setup(&SetupConfig::single_node()).await.context("creating the streams")?;
+    let streams = SetupConfig { traffic_max_bytes: args.traffic_max_bytes, ..SetupConfig::single_node() };
+    operator.setup(&streams).await.context("creating the streams")?;
     operator.close().await;
     folder.secret("key-ring", || Ok(KeyRing::generate()?.to_text()))?;
     let peppers = folder.secret("peppers", || Ok(Peppers::generate()?.to_text()))?;
@@ -88,6 +89,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
             "proxy": {
                 "listen": format!("127.0.0.1:{port}"),
                 "outbox_max_bytes": args.outbox_max_bytes,
+                "durability": args.durability,
                 "drain_delay_ms": 0,
                 "grace_ms": args.grace_ms,
             },
