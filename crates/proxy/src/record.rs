@@ -14,7 +14,7 @@ use waybill_domain::selector::Revisions;
 use waybill_domain::verdict::{FailureRecord, Verdict, classify};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
-use waybill_event::selection::Next;
+use waybill_event::selection::{Next, SkipReason};
 use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
@@ -420,6 +420,10 @@ impl Record {
             let status = if self.first_content.is_some() { 200 } else { 499 };
             (FinalState::Cancelled, FailureKind::ClientCancelled, status, "local/client_gone@v1")
         };
+        if self.running.is_none() || self.failure.is_some() {
+            // What was ordered next had not begun: only a probe's permit is waited for before that.
+            self.machine.passed_over(SkipReason::Probing);
+        }
         self.machine.cancelled();
         // An attempt that had failed already keeps its verdict.
         let mut drafts = self.attempt_failed(Next::Stop);

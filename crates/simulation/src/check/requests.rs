@@ -211,6 +211,9 @@ fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<
     if ended && (told.finished != told.attempts.len() || !outcomes || told.ends != 1) {
         return Some(format!("it isn't whole: {told:?}"));
     }
+    if let Some(stray) = told.outcomes.keys().find(|source| !sources.contains(source)) {
+        return Some(format!("{stray} was never asked: {told:?}"));
+    }
     if told.outcomes.values().any(|count| *count > 1) || told.ends > 1 {
         return Some(format!("something is told twice: {told:?}"));
     }
