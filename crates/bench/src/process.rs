@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setpriority_process, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The core that the measured program has for itself.
@@ -15,13 +15,19 @@ const OTHER_CORE: usize = 1;
 /// What is neither measured nor part of the measuring steps back.
 const LOWEST_PRIORITY: i32 = 19;
 
-/// A program that is killed when this is dropped.
+/// A program that ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ended_already = self.0.kill();
+        // All of them end at once when asked to, and take their own children along, which a kill would leave behind.
+        match i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).map(|id| kill_process(id, Signal::TERM)) {
+            Some(Ok(())) => {}
+            Some(Err(_)) | None => {
+                let _ended_already = self.0.kill();
+            }
+        }
         let _reaped = self.0.wait();
     }
 }
