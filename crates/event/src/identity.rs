@@ -80,8 +80,8 @@ impl Boot {
 impl Boot {
     /// Appends its digits.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
-        hexadecimal(self.millis, 12, out);
-        hexadecimal(self.random.into(), 8, out);
+        out.extend_from_slice(&hexadecimal::<12>(self.millis));
+        out.extend_from_slice(&hexadecimal::<8>(self.random.into()));
     }
 }
 

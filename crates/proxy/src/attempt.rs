@@ -151,7 +151,7 @@ async fn open(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Instant) -> At
         };
         match seen {
             Taken::Content => {
-                let headers = reply.headers().clone();
+                let headers = reply.take_headers();
                 let held = held.freeze();
                 return Attempted::Opened(Box::new(Opened { reply, splitter, watch, held, headers, status, heard }));
             }

@@ -1,6 +1,8 @@
 //! The rest of a stream after its first content: each event is forwarded when it is complete, the end is recorded before
 //! the last bytes go out, and a cut never looks like an end.
 
+mod alarm;
+
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use waybill_event::failure::Sent;
 use waybill_upstream::observe;
 use waybill_wire::chat::{Seen, StreamEnd};
 use waybill_wire::error::render_stream_error;
+
+use alarm::Alarm;
 
 use crate::answer::Refusal;
 use crate::attempt::{Opened, timed_out, wrong};
@@ -34,6 +38,7 @@ pub struct Relay {
     include_usage: bool,
     now_ms: i64,
     phase: Phase,
+    alarm: Alarm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +68,8 @@ impl Relay {
     #[must_use]
     pub fn new(opened: Opened, record: Record, settings: Settings) -> Self {
         let Settings { provider, idle, total, include_usage, now_ms } = settings;
-        Self { opened, record, provider, idle, total, include_usage, now_ms, phase: Phase::Held }
+        let (phase, alarm) = (Phase::Held, Alarm::new(idle));
+        Self { opened, record, provider, idle, total, include_usage, now_ms, phase, alarm }
     }
 
     /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
@@ -108,17 +114,17 @@ impl Relay {
             }
             let left = self.total.saturating_sub(self.record.now());
             let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
-            let last = match tokio::time::timeout(own.min(left), self.opened.reply.chunk()).await {
-                Ok(Ok(Some(chunk))) => {
+            let last = match self.alarm.bound(own.min(left), &mut self.opened.reply).await {
+                Some(Ok(Some(chunk))) => {
                     self.opened.splitter.push(&chunk);
                     continue;
                 }
-                Ok(Ok(None)) => self.ended(),
-                Ok(Err(fault)) => {
+                Some(Ok(None)) => self.ended(),
+                Some(Err(fault)) => {
                     let observed = observe::transport(&self.provider, fault, true);
                     self.cut_short(observed)
                 }
-                Err(_) => {
+                None => {
                     let limit = if left < own { Limit::Deadline } else { Limit::Idle };
                     self.cut_short(timed_out(&self.provider, limit, Sent::Response, true))
                 }

@@ -105,7 +105,7 @@ impl Dispatcher {
     /// # Errors
     /// [`TransportFault`] if no head comes.
     pub async fn dispatch(&self, target: &Target, outbound: Outbound, limits: Limits) -> Result<Reply, TransportFault> {
-        let url = target.base_url.join(outbound.path);
+        let url = target.url(outbound.path);
         let mut headers = headers::outbound(&outbound.headers);
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
         let accept = if outbound.accept_stream { "text/event-stream" } else { "application/json" };
@@ -115,7 +115,7 @@ impl Dispatcher {
 
     /// Asks an endpoint without a body.
     pub(crate) async fn get(&self, target: &Target, path: &str, limits: Limits) -> Result<Reply, TransportFault> {
-        let url = target.base_url.join(path);
+        let url = target.url(path);
         let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
         self.send(target, Request { method: Method::GET, url, headers, body: None }, limits).await
     }

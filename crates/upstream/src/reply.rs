@@ -34,6 +34,11 @@ impl Reply {
         self.response.headers()
     }
 
+    /// Takes the headers out.
+    pub fn take_headers(&mut self) -> HeaderMap {
+        std::mem::take(self.response.headers_mut())
+    }
+
     /// Whether the request went out a second time because its pooled connection was dead.
     #[must_use]
     pub fn resent(&self) -> bool {

@@ -2,12 +2,17 @@
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
+use url::Url;
 use waybill_wire::endpoint::BaseUrl;
+
+const CHAT: &str = "chat/completions";
 
 /// Where an attempt goes and with which credential.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub(crate) base_url: BaseUrl,
+    /// The endpoint that nearly all requests go to, made once.
+    chat: Url,
     /// Marked sensitive, so that neither `Debug` nor HTTP/2 header tables keep it.
     pub(crate) authorization: HeaderValue,
     pub(crate) allow_private: bool,
@@ -40,7 +45,12 @@ impl Target {
         let mut authorization =
             HeaderValue::try_from(format!("Bearer {credential}")).map_err(|_| TargetFault::UnsendableCredential)?;
         authorization.set_sensitive(true);
-        Ok(Self { base_url, authorization, allow_private })
+        Ok(Self { chat: base_url.join(CHAT), base_url, authorization, allow_private })
+    }
+
+    /// The URL of an endpoint.
+    pub(crate) fn url(&self, endpoint: &str) -> Url {
+        if endpoint == CHAT { self.chat.clone() } else { self.base_url.join(endpoint) }
     }
 
     /// The base URL.

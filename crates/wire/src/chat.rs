@@ -4,6 +4,7 @@ pub mod answer;
 pub mod chunk;
 pub mod watch;
 
+mod body;
 mod choice;
 
 pub use answer::{AnswerFacts, ShapeFault, inspect_answer};

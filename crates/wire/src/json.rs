@@ -1,19 +1,14 @@
 //! Small questions to raw JSON text, answered without building a tree.
 
-use std::borrow::Cow;
+mod scan;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+pub(crate) use scan::Scanner;
 
 /// The byte-order mark that some servers put before JSON and event streams.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Upper limit of a JSON body that is read as a tree for error facts; larger ones are judged by shape alone.
 pub(crate) const MAX_TREE_BYTES: usize = 64 * 1024;
-
-/// A text that is borrowed unless it has escapes. An `Option` of a `Cow` alone would always be copied.
-#[derive(Deserialize)]
-pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// The body without a byte-order mark and without surrounding JSON white space.
 pub(crate) fn trim(body: &[u8]) -> &[u8] {
@@ -22,9 +17,8 @@ pub(crate) fn trim(body: &[u8]) -> &[u8] {
 }
 
 /// Whether a value says something: not null, not `""`, `[]` or `{}`.
-pub(crate) fn says_something(raw: &RawValue) -> bool {
-    let text = raw.get();
-    match text.as_bytes() {
+pub(crate) fn says_something(raw: &str) -> bool {
+    match raw.as_bytes() {
         b"null" | b"\"\"" | b"[]" | b"{}" => false,
         [b'[' | b'{', inner @ .., b']' | b'}'] => !inner.trim_ascii().is_empty(),
         _ => true,
@@ -32,8 +26,8 @@ pub(crate) fn says_something(raw: &RawValue) -> bool {
 }
 
 /// Whether the raw value is an array.
-pub(crate) fn is_array(raw: &RawValue) -> bool {
-    raw.get().starts_with('[')
+pub(crate) fn is_array(raw: &str) -> bool {
+    raw.starts_with('[')
 }
 
 /// `text` cut to at most `max` bytes at a character boundary.

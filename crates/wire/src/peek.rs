@@ -149,7 +149,7 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, PeekError> {
     if !json::is_array(messages) {
         return Err(PeekError::WrongType { param: "messages", expected: "an array" });
     }
-    let model_span = span_of(text, raw_model.get());
+    let model_span = span_of(text, raw_model);
     let (stream_options, include_usage) = read_stream_options(text, fields.stream_options);
     let object_start = text.find('{').map_or(0, |at| at + 1);
     Ok(Peek {
@@ -160,7 +160,7 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, PeekError> {
         max_tokens: smaller(whole_number(fields.max_tokens), whole_number(fields.max_completion_tokens)),
         choices: whole_number(fields.n).unwrap_or(1).max(1),
         has_tools: fields.tools.is_some_and(json::says_something) || fields.functions.is_some_and(json::says_something),
-        messages_bytes: messages.get().len(),
+        messages_bytes: messages.len(),
         layout: Layout { model: model_span, object_start, stream_options },
     })
 }
@@ -176,8 +176,7 @@ fn not_json(fault: &serde_json::Error) -> PeekError {
     PeekError::NotJson { line: fault.line(), column: fault.column(), fault: fault_text }
 }
 
-fn read_model(raw: &RawValue) -> Result<Cow<'_, str>, PeekError> {
-    let text = raw.get();
+fn read_model(text: &str) -> Result<Cow<'_, str>, PeekError> {
     if !text.starts_with('"') {
         return Err(PeekError::WrongType { param: "model", expected: "a string" });
     }
@@ -194,21 +193,21 @@ fn read_model(raw: &RawValue) -> Result<Cow<'_, str>, PeekError> {
     Ok(model)
 }
 
-fn read_stream(raw: Option<&RawValue>) -> Result<bool, PeekError> {
-    match raw.map(RawValue::get) {
+fn read_stream(raw: Option<&str>) -> Result<bool, PeekError> {
+    match raw {
         None | Some("null" | "false") => Ok(false),
         Some("true") => Ok(true),
         Some(_) => Err(PeekError::WrongType { param: "stream", expected: "a boolean" }),
     }
 }
 
-fn read_stream_options(text: &str, raw: Option<&RawValue>) -> (StreamOptions, bool) {
+fn read_stream_options(text: &str, raw: Option<&str>) -> (StreamOptions, bool) {
     let Some(raw) = raw else { return (StreamOptions::Absent, false) };
-    let span = span_of(text, raw.get());
-    if raw.get() == "null" {
+    let span = span_of(text, raw);
+    if raw == "null" {
         return (StreamOptions::Null(span), false);
     }
-    match serde_json::from_str::<Options<'_>>(raw.get()) {
+    match serde_json::from_str::<Options<'_>>(raw) {
         Ok(Options { include_usage: Some(usage) }) => {
             (StreamOptions::Usage(span_of(text, usage.get())), usage.get() == "true")
         }
@@ -232,8 +231,8 @@ fn present<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<&'de RawValue>
     serde::Deserialize::deserialize(reader).map(Some)
 }
 
-fn whole_number(raw: Option<&RawValue>) -> Option<u64> {
-    raw.and_then(|raw| raw.get().parse().ok())
+fn whole_number(raw: Option<&str>) -> Option<u64> {
+    raw.and_then(|raw| raw.parse().ok())
 }
 
 fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {

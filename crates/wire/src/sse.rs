@@ -5,7 +5,7 @@ mod frame;
 #[cfg(test)]
 mod tests;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use memchr::memchr2;
 
 pub use frame::{Frame, Kind};
@@ -80,18 +80,22 @@ impl Splitter {
             return Err(FrameTooLarge { limit: self.limit });
         }
         if end.is_none() {
-            self.tail.extend_from_slice(&self.chunk);
-            self.chunk.clear();
+            self.tail.extend_from_slice(&std::mem::take(&mut self.chunk));
             return Ok(None);
         }
         let raw = if self.tail.is_empty() {
-            self.chunk.split_to(taken)
+            self.take_from_chunk(taken)
         } else {
-            self.tail.extend_from_slice(self.chunk.get(..taken).unwrap_or_default());
-            self.chunk.advance(taken);
+            let rest = self.take_from_chunk(taken);
+            self.tail.extend_from_slice(&rest);
             self.tail.split().freeze()
         };
         Ok(Some(self.read(raw, true)))
+    }
+
+    /// A chunk that is used up is let go, or its empty rest would hold on to the connection's whole buffer.
+    fn take_from_chunk(&mut self, length: usize) -> Bytes {
+        if length == self.chunk.len() { std::mem::take(&mut self.chunk) } else { self.chunk.split_to(length) }
     }
 
     /// Bytes that belong to no complete frame so far.
@@ -110,7 +114,7 @@ impl Splitter {
     pub fn finish(&mut self) -> Option<Frame> {
         let raw = self.rest();
         self.tail.clear();
-        self.chunk.clear();
+        self.chunk = Bytes::new();
         if raw.is_empty() { None } else { Some(self.read(raw, false)) }
     }
 

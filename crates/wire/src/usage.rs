@@ -44,6 +44,9 @@ impl Usage {
 
     /// Reads a `usage` value from its JSON text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        if text == "null" {
+            return None;
+        }
         let usage = match serde_json::from_str::<Known>(text) {
             Ok(known) => known.counts(),
             // Counts that are no whole numbers, names given twice: rare, so that it may cost a tree.

@@ -67,9 +67,15 @@ pub(crate) fn integer(number: u64, negative: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(digits.get(digits.len() - count..).unwrap_or_default());
 }
 
-/// Appends the last `width` hexadecimal digits of a number, zeros at the front included.
-pub(crate) fn hexadecimal(number: u64, width: u32, out: &mut Vec<u8>) {
-    for place in (0..width).rev() {
-        out.push(hex(usize::try_from((number >> (4 * place)) & 0xf).unwrap_or_default()));
+/// The last hexadecimal digits of a number, zeros at the front included.
+#[inline]
+pub(crate) fn hexadecimal<const WIDTH: usize>(number: u64) -> [u8; WIDTH] {
+    let mut digits = [b'0'; WIDTH];
+    let mut rest = number;
+    for digit in digits.iter_mut().rev() {
+        let low = u8::try_from(rest & 0xf).unwrap_or_default();
+        *digit = low + if low < 10 { b'0' } else { b'a' - 10 };
+        rest >>= 4;
     }
+    digits
 }

@@ -96,7 +96,6 @@ fn what_no_event_holds_is_refused() {
 
 #[test]
 fn hexadecimal_digits() {
-    let mut out = Vec::new();
-    escape::hexadecimal(0x1_2ab, 6, &mut out);
-    assert_eq!(out, b"0012ab");
+    assert_eq!(&escape::hexadecimal::<6>(0x1_2ab), b"0012ab");
+    assert_eq!(&escape::hexadecimal::<3>(0xf_9d0), b"9d0");
 }

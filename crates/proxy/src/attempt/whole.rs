@@ -41,7 +41,7 @@ pub(super) async fn read(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Ins
             return Attempted::failed(timed_out(ask.provider, limit, Sent::Response, false), heard);
         }
     };
-    let headers = reply.headers().clone();
+    let headers = reply.take_headers();
     let wrong = |fault: &ShapeFault| {
         Attempted::failed(observe::wrong_answer(ask.provider, status, &headers, fault, ask.now_ms), heard.clone())
     };

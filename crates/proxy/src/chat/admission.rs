@@ -20,6 +20,7 @@ use waybill_event::config::{Channel, Key};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted};
 use waybill_journal::outbox::{OutboxError, Reservation};
+use waybill_wire::headers;
 use waybill_wire::peek::{PeekError, peek};
 
 use super::prepare;
@@ -34,7 +35,7 @@ use crate::tables::{FirstUse, Planned};
 
 /// What an admitted request wants, as its attempts need it.
 pub struct Wanted {
-    /// The client's headers.
+    /// What of the client's headers goes to upstreams.
     pub headers: HeaderMap,
     /// The client's body.
     pub body: Bytes,
@@ -137,7 +138,7 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
     };
     let asked = async {
         let body = read_body(&head.headers, body, replica.limits.max_body_bytes).await?;
-        want(head.headers, body, authorised, &wishes)
+        want(&head.headers, body, authorised, &wishes)
     };
     let (wanted, authorised) = match asked.await {
         Ok(found) => found,
@@ -184,7 +185,7 @@ pub(crate) fn no_such_model(model: &str) -> Refusal {
 }
 
 fn want(
-    headers: HeaderMap,
+    headers: &HeaderMap,
     body: Bytes,
     authorised: Authorised,
     wishes: &Wishes,
@@ -198,7 +199,7 @@ fn want(
         include_usage: peeked.include_usage,
         deadline: Policy::default().within(wishes.deadline).deadline,
         key: authorised.key.clone(),
-        headers,
+        headers: headers::outbound(headers),
         body: body.clone(),
     };
     Ok((wanted, authorised))

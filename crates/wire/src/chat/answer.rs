@@ -3,16 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use smallvec::SmallVec;
 
-use super::choice::{Choice, failure, tree_says_something};
+use super::body::Body;
+use super::choice::{failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error, looks_like_html};
-use crate::json::{self, Text};
+use crate::json;
 use crate::usage::Usage;
 
 /// What a whole answer says beside its content.
@@ -55,40 +51,19 @@ pub fn inspect_answer(body: &[u8]) -> Result<AnswerFacts, ShapeFault> {
         return Err(ShapeFault::Empty);
     }
     let text = std::str::from_utf8(body).map_err(|_| ShapeFault::NotJson)?;
-    match serde_json::from_str::<Body<'_>>(text) {
-        Ok(body) if !body.error.is_some_and(json::says_something) && body.is_whole() => body.facts(),
-        _ => inspect_tree(text),
-    }
+    scan(text).unwrap_or_else(|| inspect_tree(text))
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow, default)]
-    choices: Option<SmallVec<[Choice<'a>; 1]>>,
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    model: Option<Text<'a>>,
-}
-
-impl Body<'_> {
-    fn is_whole(&self) -> bool {
-        self.choices.as_ref().is_some_and(|choices| !choices.is_empty() && choices.iter().all(Choice::is_whole))
-    }
-
-    fn facts(self) -> Result<AnswerFacts, ShapeFault> {
-        let choices = self.choices.unwrap_or_default();
-        let said = choices.iter().any(Choice::says_something);
-        let finish_reason = choices.into_iter().find_map(Choice::finish_reason).map(Cow::into_owned);
-        let facts = AnswerFacts {
-            finish_reason,
-            usage: self.usage.and_then(|raw| Usage::parse(raw.get())),
-            model: self.model.map(|Text(model)| model.into_owned()),
-        };
-        judge(facts, said)
-    }
+/// The usual shape; nothing where a reader that sees all of it should judge.
+fn scan(text: &str) -> Option<Result<AnswerFacts, ShapeFault>> {
+    let body = Body::scan(text)?;
+    let choices = body.choices.filter(|choices| choices.count > 0 && choices.whole)?;
+    let facts = AnswerFacts {
+        finish_reason: choices.finish_reason.map(str::to_owned),
+        usage: body.usage.and_then(Usage::parse),
+        model: body.model.map(str::to_owned),
+    };
+    Some(judge(facts, choices.say_something))
 }
 
 fn judge(facts: AnswerFacts, said: bool) -> Result<AnswerFacts, ShapeFault> {

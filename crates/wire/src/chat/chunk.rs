@@ -5,14 +5,11 @@ mod tests;
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use smallvec::SmallVec;
 
-use super::choice::{Choice, failure, tree_says_something};
+use super::body::Body;
+use super::choice::{failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error};
-use crate::json::{self, Text};
 use crate::usage::Usage;
 
 /// What one event says.
@@ -51,37 +48,22 @@ pub fn inspect_chunk(data: &[u8]) -> ChunkFacts<'_> {
         return ChunkFacts::Done;
     }
     let Ok(text) = std::str::from_utf8(data) else { return ChunkFacts::Malformed };
-    match serde_json::from_str::<Body<'_>>(text) {
-        // Without choices it may be an error in one of many shapes: rare, so that it may cost a tree.
-        Ok(body) if body.choices.is_some() && !body.error.is_some_and(json::says_something) => body.facts(),
-        _ => inspect_tree(text),
-    }
+    // Without choices it may be an error in one of many shapes: rare, so that it may cost a tree.
+    scan(text).map_or_else(|| inspect_tree(text), facts_of)
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow, default)]
-    choices: Option<SmallVec<[Choice<'a>; 1]>>,
-    #[serde(borrow, default)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    model: Option<Text<'a>>,
-}
-
-impl<'a> Body<'a> {
-    fn facts(self) -> ChunkFacts<'a> {
-        let choices = self.choices.unwrap_or_default();
-        let usage = self.usage.and_then(|raw| Usage::parse(raw.get()));
-        facts_of(Chunk {
-            commits: choices.iter().any(Choice::says_something),
-            usage_only: choices.is_empty() && usage.is_some(),
-            finish_reason: choices.into_iter().find_map(Choice::finish_reason).filter(|why| !why.is_empty()),
-            usage,
-            model: self.model.map(|Text(model)| model).filter(|model| !model.is_empty()),
-        })
-    }
+/// The usual shape; nothing where a reader that sees all of it should judge.
+fn scan(text: &str) -> Option<Chunk<'_>> {
+    let body = Body::scan(text)?;
+    let choices = body.choices?;
+    let usage = body.usage.and_then(Usage::parse);
+    Some(Chunk {
+        commits: choices.say_something,
+        usage_only: choices.count == 0 && usage.is_some(),
+        finish_reason: choices.finish_reason.filter(|why| !why.is_empty()).map(Cow::Borrowed),
+        usage,
+        model: body.model.filter(|model| !model.is_empty()).map(Cow::Borrowed),
+    })
 }
 
 fn facts_of(chunk: Chunk<'_>) -> ChunkFacts<'_> {

@@ -3,26 +3,45 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+use crate::json::Scanner;
 
 /// Raw values of the known fields, and which of them is ambiguous.
 #[derive(Default)]
 pub(super) struct Fields<'a> {
-    pub(super) model: Option<&'a RawValue>,
-    pub(super) messages: Option<&'a RawValue>,
-    pub(super) stream: Option<&'a RawValue>,
-    pub(super) stream_options: Option<&'a RawValue>,
-    pub(super) max_tokens: Option<&'a RawValue>,
-    pub(super) max_completion_tokens: Option<&'a RawValue>,
-    pub(super) n: Option<&'a RawValue>,
-    pub(super) tools: Option<&'a RawValue>,
-    pub(super) functions: Option<&'a RawValue>,
+    pub(super) model: Option<&'a str>,
+    pub(super) messages: Option<&'a str>,
+    pub(super) stream: Option<&'a str>,
+    pub(super) stream_options: Option<&'a str>,
+    pub(super) max_tokens: Option<&'a str>,
+    pub(super) max_completion_tokens: Option<&'a str>,
+    pub(super) n: Option<&'a str>,
+    pub(super) tools: Option<&'a str>,
+    pub(super) functions: Option<&'a str>,
     pub(super) duplicate: Option<&'static str>,
 }
 
 /// Reads the body's members in one pass.
 pub(super) fn read(text: &str) -> Result<Fields<'_>, serde_json::Error> {
+    scan(text).map_or_else(|| parse(text), Ok)
+}
+
+fn scan(text: &str) -> Option<Fields<'_>> {
+    let mut fields = Fields::default();
+    let mut scanner = Scanner::new(text);
+    scanner.object(|name, value| {
+        let value = value.raw()?;
+        fields.take(name, value);
+        Some(())
+    })?;
+    scanner.end()?;
+    Some(fields)
+}
+
+/// For names with escapes, and to tell what is wrong.
+fn parse(text: &str) -> Result<Fields<'_>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let fields = (&mut reader).deserialize_map(FieldsVisitor)?;
     reader.end()?;
@@ -30,7 +49,7 @@ pub(super) fn read(text: &str) -> Result<Fields<'_>, serde_json::Error> {
 }
 
 impl<'a> Fields<'a> {
-    fn slot(&mut self, name: &str) -> Option<(&'static str, &mut Option<&'a RawValue>)> {
+    fn slot(&mut self, name: &str) -> Option<(&'static str, &mut Option<&'a str>)> {
         Some(match name {
             "model" => ("model", &mut self.model),
             "messages" => ("messages", &mut self.messages),
@@ -43,6 +62,19 @@ impl<'a> Fields<'a> {
             "functions" => ("functions", &mut self.functions),
             _ => return None,
         })
+    }
+
+    fn take(&mut self, name: &str, value: &'a str) {
+        // Some upstreams match names without regard to case: `Model` would be a second model to them.
+        for routed in ["model", "stream"] {
+            if name.len() == routed.len() && name != routed && name.eq_ignore_ascii_case(routed) {
+                self.duplicate.get_or_insert(routed);
+            }
+        }
+        let Some((param, slot)) = self.slot(name) else { return };
+        if slot.replace(value).is_some() {
+            self.duplicate.get_or_insert(param);
+        }
     }
 }
 
@@ -58,20 +90,8 @@ impl<'de> Visitor<'de> for FieldsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut fields = Fields::default();
         while let Some(name) = map.next_key_seed(NameSeed)? {
-            // Some upstreams match names without regard to case: `Model` would be a second model to them.
-            for routed in ["model", "stream"] {
-                if name != routed && name.eq_ignore_ascii_case(routed) {
-                    fields.duplicate.get_or_insert(routed);
-                }
-            }
-            let Some((param, slot)) = fields.slot(&name) else {
-                map.next_value::<IgnoredAny>()?;
-                continue;
-            };
             let value: &'de RawValue = map.next_value()?;
-            if slot.replace(value).is_some() {
-                fields.duplicate.get_or_insert(param);
-            }
+            fields.take(&name, value.get());
         }
         Ok(fields)
     }

@@ -1,0 +1,142 @@
+//! The usual shape of an answer, whole or one event of a stream, scanned for what is looked at. It gives up on anything
+//! unusual: fields of other types, names given twice, errors.
+
+use super::choice::OUTPUT_FIELDS;
+use crate::json::{self, Scanner};
+
+/// What the top of an answer says.
+#[derive(Default)]
+pub(super) struct Body<'a> {
+    /// Its choices.
+    pub(super) choices: Option<Choices<'a>>,
+    /// The text of its usage.
+    pub(super) usage: Option<&'a str>,
+    /// The model it names.
+    pub(super) model: Option<&'a str>,
+}
+
+/// All choices together.
+#[derive(Default)]
+pub(super) struct Choices<'a> {
+    /// How many there are.
+    pub(super) count: usize,
+    /// Whether the model says something in one of them.
+    pub(super) say_something: bool,
+    /// Whether all of them have what a whole answer's choice has.
+    pub(super) whole: bool,
+    /// The first finish reason given.
+    pub(super) finish_reason: Option<&'a str>,
+}
+
+impl<'a> Body<'a> {
+    /// Reads a body.
+    pub(super) fn scan(text: &'a str) -> Option<Self> {
+        let mut body = Self::default();
+        let mut twice = Twice::default();
+        let mut scanner = Scanner::new(text);
+        scanner.object(|name, value| {
+            match name {
+                "choices" => {
+                    twice.first(0)?;
+                    if !value.null() {
+                        body.choices = Some(Choices::scan(value)?);
+                    }
+                }
+                "usage" => {
+                    twice.first(1)?;
+                    body.usage = Some(value.raw()?);
+                }
+                "model" => {
+                    twice.first(2)?;
+                    body.model = value.text()?;
+                }
+                "error" if json::says_something(value.raw()?) => return None,
+                "error" => {}
+                _ => drop(value.raw()?),
+            }
+            Some(())
+        })?;
+        scanner.end()?;
+        Some(body)
+    }
+}
+
+impl<'a> Choices<'a> {
+    fn scan(list: &mut Scanner<'a>) -> Option<Self> {
+        let mut choices = Self { whole: true, ..Self::default() };
+        list.array(|choice| choices.add(choice))?;
+        Some(choices)
+    }
+
+    fn add(&mut self, choice: &mut Scanner<'a>) -> Option<()> {
+        let mut whole = false;
+        let mut twice = Twice::default();
+        choice.object(|name, value| {
+            match name {
+                "delta" => {
+                    twice.first(0)?;
+                    self.say_something |= output(value)?.unwrap_or(false);
+                }
+                "message" => {
+                    twice.first(1)?;
+                    let said = output(value)?;
+                    whole |= said.is_some();
+                    self.say_something |= said.unwrap_or(false);
+                }
+                "text" => {
+                    twice.first(2)?;
+                    let raw = value.raw()?;
+                    whole |= raw != "null";
+                    self.say_something |= json::says_something(raw);
+                }
+                "finish_reason" => {
+                    twice.first(3)?;
+                    let why = value.text()?;
+                    self.finish_reason = self.finish_reason.or(why);
+                }
+                _ => drop(value.raw()?),
+            }
+            Some(())
+        })?;
+        self.count += 1;
+        self.whole &= whole;
+        Some(())
+    }
+}
+
+/// Whether the model says something in a delta or a message; nothing if it is `null`.
+fn output(value: &mut Scanner<'_>) -> Option<Option<bool>> {
+    if value.null() {
+        return Some(None);
+    }
+    let mut says = false;
+    let mut known = 0;
+    value.object(|name, value| {
+        let raw = value.raw()?;
+        if let Some(field) = OUTPUT_FIELDS.iter().position(|field| *field == name) {
+            // Given twice, the last one counts, which a tree knows.
+            let bit = 1_u32 << field;
+            if known & bit != 0 {
+                return None;
+            }
+            known |= bit;
+            says |= json::says_something(raw);
+        }
+        Some(())
+    })?;
+    Some(Some(says))
+}
+
+/// Names that were there.
+#[derive(Default)]
+struct Twice(u8);
+
+impl Twice {
+    /// Nothing if this one was there before.
+    fn first(&mut self, number: u8) -> Option<()> {
+        let bit = 1 << number;
+        let new = self.0 & bit == 0;
+        self.0 |= bit;
+        new.then_some(())
+    }
+}
