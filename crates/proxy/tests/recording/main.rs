@@ -1,8 +1,10 @@
 //! How strictly requests are recorded: with the log there and away, with room in the outbox and without.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail where it stands")]
 
+mod silent;
 mod world;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
@@ -86,14 +88,24 @@ async fn an_answer_that_is_there_is_given_though_the_log_went_away_meanwhile() {
         world.log_takes(true);
     }
     assert_eq!(world.metric("waybill_unacknowledged_total{at=\"end\"}"), 2);
-    world
-        .until("all is in the log", || {
-            let outbox = world.replica.outbox().status();
-            outbox.acknowledged == outbox.appended
-        })
-        .await;
+    world.until("all is in the log", || world.all_acknowledged()).await;
     let recorded = world.recorded().await;
     assert_eq!(recorded.iter().filter(|kind| *kind == "request_finished").count(), 2);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_its_probe_has_begun_leaves_no_outcome() {
+    let world = World::new(recording(Durability::Acked, OutboxFull::Refuse), ROOM, slow(0)).await;
+    world.half_open();
+    tokio::select! {
+        biased;
+        () = world.until("a permit is asked for", || world.permit_asked.load(Ordering::Acquire)) => {}
+        (status, body) = world.ask(false) => panic!("answered without a permit: {status} {body}"),
+    }
+    world.until("all is in the log", || world.all_acknowledged()).await;
+    assert_eq!(world.recorded().await, ["request_admitted", "request_finished"]);
+    assert!(world.upstream.calls().is_empty(), "nothing is dispatched");
     world.end().await;
 }
 

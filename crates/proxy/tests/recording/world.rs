@@ -1,6 +1,7 @@
 //! One replica over the log in memory and a scripted upstream, with one channel, group and key.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
@@ -10,14 +11,18 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
+use waybill_domain::selector::{Revisions, SourceState};
 use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{
-    Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Group, Key, Limits as Limited, StoredHash,
+    Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Group, Key, Limits as Limited, SelectorPolicy,
+    StoredHash,
 };
-use waybill_event::{Boot, ChannelId, Draft, Event, GroupId, Identity, KeyId, LogTime, decode_batch};
+use waybill_event::{
+    Boot, ChannelId, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, SourceKind, decode_batch,
+};
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig, Retry};
-use waybill_journal::{Expect, Record, Stream};
+use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::{Limits, Parts, Recording, Replica, follow, router};
@@ -25,11 +30,15 @@ use waybill_scripted_upstream::{Script, ScriptedUpstream, Source};
 use waybill_secret::{KeyRing, Peppers, SecretString, Token, TokenKind, Vault};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
+use crate::silent::Silent;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 pub const SOURCE: &str = "a";
 
 pub struct World {
     pub memory: Memory,
+    /// Whether a permit was ever asked for.
+    pub permit_asked: Arc<AtomicBool>,
     pub upstream: Arc<ScriptedUpstream>,
     pub replica: Arc<Replica>,
     token: String,
@@ -84,7 +93,11 @@ impl World {
         let (outbox, publisher) = Outbox::open(config, boot).unwrap();
         let journal = memory.journal();
         tasks.spawn(publisher.run(journal.log.clone(), stop.clone()));
-        let probes = Probes::start(&journal, outbox.producer(), boot, &tasks, &stop);
+        // Nobody here gets a permit: its store leaves whoever asks for one waiting.
+        let permit_asked = Arc::new(AtomicBool::new(false));
+        let silent = Silent::over(journal.keyed.clone(), permit_asked.clone());
+        let permits = Journal { keyed: Arc::new(silent), ..journal.clone() };
+        let probes = Probes::start(&permits, outbox.producer(), boot, &tasks, &stop);
         let replica = Replica::new(Parts {
             outbox,
             clock: Arc::new(move || Some(clock())),
@@ -101,7 +114,7 @@ impl World {
         tasks.spawn(follow::credentials(replica.clone(), journal.clone(), stop.clone()));
         tasks.spawn(follow::selector(replica.clone(), journal, stop.clone()));
         let token = token.expose().to_owned();
-        let world = Self { memory, upstream, replica, token, tasks, stop, _dir: dir };
+        let world = Self { memory, permit_asked, upstream, replica, token, tasks, stop, _dir: dir };
         world.until("the replica knows everything", || world.replica.serving_since_now().is_some()).await;
         world
     }
@@ -120,6 +133,16 @@ impl World {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// The one source's breaker has been open for long: its next request is a probe.
+    pub fn half_open(&self) {
+        let (source, policy) = (waybill_event::Source { kind: SourceKind::Channel, id: 1 }, SelectorPolicy::default());
+        let revisions = Revisions { credential: 1, base_url: 1 };
+        let mut state = SourceState::new(source, revisions, policy, ConfigPosition(3));
+        let began = LogTime::from_micros(1_790_000_000_000_000);
+        state.whole.breaker.open("opening".into(), began, revisions, &policy.source_breaker);
+        self.replica.views().replace(state);
+    }
+
     /// The code of an error.
     pub fn code(body: &str) -> String {
         let body: Value = serde_json::from_str(body).unwrap();
@@ -129,6 +152,12 @@ impl World {
     /// From now on the log takes nothing, or takes everything again.
     pub fn log_takes(&self, everything: bool) {
         self.memory.set_max_bytes(Stream::Traffic, u64::from(!everything));
+    }
+
+    /// Whether the log has everything that was written.
+    pub fn all_acknowledged(&self) -> bool {
+        let outbox = self.replica.outbox().status();
+        outbox.acknowledged == outbox.appended
     }
 
     /// Types of the events of requests that are in the log.
