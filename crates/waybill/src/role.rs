@@ -136,20 +136,29 @@ impl Booted {
 /// Set for the processes of `dev`, which holds their ports while they come and go.
 pub const PORTS_ARE_RESERVED: &str = "WAYBILL_PORTS_ARE_RESERVED";
 /// Connections that may wait to be accepted.
-const BACKLOG: u32 = 1_024;
+pub const BACKLOG: u32 = 1_024;
 
 /// Binds a listener.
 ///
 /// # Errors
 /// The address is taken or isn't ours.
 pub fn bind(address: std::net::SocketAddr) -> anyhow::Result<TcpListener> {
+    let socket = claim(address)?;
+    socket.listen(BACKLOG).with_context(|| format!("can't listen on {address}"))
+}
+
+/// Takes an address without listening on it yet: connections to it are refused.
+///
+/// # Errors
+/// The address is taken or isn't ours.
+pub fn claim(address: std::net::SocketAddr) -> anyhow::Result<TcpSocket> {
     let bound = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         socket.set_reuseaddr(true)?;
         // Elsewhere a second process on an address is a mistake that must show.
         socket.set_reuseport(std::env::var_os(PORTS_ARE_RESERVED).is_some())?;
         socket.bind(address)?;
-        socket.listen(BACKLOG)
+        Ok::<_, std::io::Error>(socket)
     };
     bound().with_context(|| format!("can't listen on {address}"))
 }

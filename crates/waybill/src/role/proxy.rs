@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -23,7 +24,7 @@ use waybill_proxy::{Limits, OutboxFull, Parts, Replica, follow, router};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
 use super::durability::{self, Durability};
-use super::{Booted, Clock, bind, system_time};
+use super::{BACKLOG, Booted, Clock, claim, system_time};
 use crate::ops::{Dependency, Role};
 use crate::serve::{Drained, serve};
 
@@ -31,6 +32,8 @@ use crate::serve::{Drained, serve};
 const SUBJECT: &str = "wb.traffic.0.proxy";
 /// Time the log gets to take what is left in the outbox at a stop.
 const FLUSH: Duration = Duration::from_secs(10);
+/// How often a replica that is starting looks whether it can serve.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The exit code of a stop that left something behind.
 const LEFT_BEHIND: u8 = 3;
 
@@ -41,6 +44,8 @@ struct Proxy {
     replica: Arc<Replica>,
     clock: Clock,
     outbox_full: OutboxFull,
+    /// Whether clients' connections are taken.
+    listening: AtomicBool,
 }
 
 /// Runs the role until it is asked to stop, and drains.
@@ -50,7 +55,8 @@ struct Proxy {
 pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let booted = Booted::read(path)?;
     let (vault, peppers) = (booted.vault("proxy")?, booted.peppers("proxy")?);
-    let listener = bind(booted.config.proxy.listen)?;
+    let listen = booted.config.proxy.listen;
+    let socket = claim(listen)?;
     let connection = Arc::new(booted.connect().await?);
     let journal = connection.journal().clone();
     let clock = Clock::start(&booted, &journal, "proxy");
@@ -101,21 +107,31 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         replica: replica.clone(),
         clock: clock.clone(),
         outbox_full: booted.config.proxy.outbox_full,
+        listening: AtomicBool::new(false),
     });
     let ops = CancellationToken::new();
     booted.serve_ops(role.clone(), ops.clone())?;
 
     let accepting = CancellationToken::new();
     let grace = Duration::from_millis(booted.config.proxy.grace_ms);
-    let serving = booted.tasks.spawn(serve(listener, router(replica.clone()), accepting.clone(), grace));
-    tracing::info!(listen = %booted.config.proxy.listen, %boot, "serving");
+    // Until it can serve, connections are refused: whoever balances sends such a request elsewhere, since nothing was sent.
+    let mut serving = None;
+    if booted.stop.run_until_cancelled(until_serving(&replica)).await.is_some() {
+        let listener = socket.listen(BACKLOG).with_context(|| format!("can't listen on {listen}"))?;
+        serving = Some(booted.tasks.spawn(serve(listener, router(replica.clone()), accepting.clone(), grace)));
+        role.listening.store(true, Ordering::Release);
+        tracing::info!(%listen, %boot, "serving");
+    }
 
     booted.stop.cancelled().await;
     tracing::info!("draining");
     replica.drain();
     tokio::time::sleep(Duration::from_millis(booted.config.proxy.drain_delay_ms)).await;
     accepting.cancel();
-    let drained = serving.await.context("the listener's task")?;
+    let drained = match serving {
+        Some(serving) => serving.await.context("the listener's task")?,
+        None => Drained::Clean,
+    };
     let closed = outbox.close(FLUSH).await;
     tracing::info!(?drained, flushed = closed.drained, left = closed.unacknowledged, "drained");
     for token in [following, publishing, ops] {
@@ -130,6 +146,12 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     }
     let clean = drained == Drained::Clean && closed.drained;
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::from(LEFT_BEHIND) })
+}
+
+async fn until_serving(replica: &Replica) {
+    while replica.serving_since_now().is_none() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 enum Follower {
@@ -161,6 +183,7 @@ impl Role for Proxy {
             (false, true) => "full: requests go unrecorded",
         };
         let clock = self.clock.now();
+        let listening = self.listening.load(Ordering::Acquire);
         vec![
             // Away, the log doesn't keep a replica from serving what it knows.
             Dependency { ready: true, ..super::log_dependency(self.connection.health()) },
@@ -172,6 +195,7 @@ impl Role for Proxy {
             Dependency::new("credentials", credentials, loaded(credentials)),
             Dependency::new("selector_state", selector, loaded(selector)),
             Dependency::new("clock", clock.is_some(), if clock.is_some() { "set" } else { "not set yet" }),
+            Dependency::new("listener", listening, if listening { "open" } else { "not open yet" }),
             Dependency {
                 lag_ms: Some(age_ms(outbox.oldest_unacknowledged_at)),
                 behind: Some(outbox.appended.saturating_sub(outbox.acknowledged)),
