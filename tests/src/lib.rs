@@ -3,6 +3,8 @@
 
 #![expect(clippy::panic, reason = "a suite that can't be set up fails")]
 
+pub mod chaos;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -74,10 +74,7 @@ pub(crate) fn reply(source: &Source, request: &Request, purpose: Purpose, turn: 
         return Reply::error(401, "invalid_api_key");
     }
     match purpose {
-        Purpose::Chat => {
-            let last = source.calls.len().saturating_sub(1);
-            source.calls.get(turn.min(last)).cloned().unwrap_or_else(|| sensible(request))
-        }
+        Purpose::Chat => source.reply(turn).cloned().unwrap_or_else(|| sensible(request)),
         Purpose::Models => {
             let list: Vec<Value> = source.models.iter().map(|name| model(name)).collect();
             let sensible = || Reply::json(200, json!({"object": "list", "data": list}));
@@ -179,6 +176,7 @@ mod tests {
         let source = Source::default().then(Reply::empty(500)).then(Reply::empty(200));
         let status = |source: &Source, turn| reply(source, &request("{}"), Purpose::Chat, turn).status;
         assert_eq!([0, 1, 2, 9].map(|turn| status(&source, turn)), [500, 200, 200, 200]);
+        assert_eq!([1, 2, 4].map(|turn| status(&source.clone().over_again(), turn)), [200, 500, 500]);
         assert_eq!(status(&source.clone().with_key("other"), 0), 401);
         assert_eq!(status(&source.with_key("k"), 0), 500);
     }

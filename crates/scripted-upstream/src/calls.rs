@@ -132,6 +132,15 @@ impl Calls {
         self.0.lock().calls.iter().cloned().collect()
     }
 
+    /// Takes the calls that have ended out; those that run stay.
+    pub(crate) fn take(&self) -> Vec<Call> {
+        let mut inner = self.0.lock();
+        let (ended, running): (VecDeque<Call>, _) =
+            std::mem::take(&mut inner.calls).into_iter().partition(|call| call.ended.is_some());
+        inner.calls = running;
+        Vec::from(ended)
+    }
+
     pub(crate) fn of(&self, source: &str) -> Vec<Call> {
         self.0.lock().calls.iter().filter(|call| call.source == source).cloned().collect()
     }

@@ -47,8 +47,10 @@ impl Script {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Source {
-    /// Replies to chat calls in order; the last one repeats. When empty, every chat is answered sensibly.
+    /// Replies to chat calls in order; the last one repeats, or all do. When empty, every chat is answered sensibly.
     pub calls: Vec<Reply>,
+    /// Whether the replies begin anew after the last one, instead of its repeating.
+    pub over_again: bool,
     /// Reply to `GET /v1/models`; the list of `models` when absent.
     pub models_reply: Option<Reply>,
     /// Models that are listed.
@@ -65,6 +67,7 @@ impl Default for Source {
     fn default() -> Self {
         Self {
             calls: Vec::new(),
+            over_again: false,
             models_reply: None,
             models: vec!["demo-small".into(), "demo-large".into()],
             own_port: false,
@@ -87,6 +90,20 @@ impl Source {
     pub fn times(mut self, n: usize, reply: &Reply) -> Self {
         self.calls.extend(std::iter::repeat_n(reply.clone(), n));
         self
+    }
+
+    /// Lets the replies begin anew after the last one.
+    #[must_use]
+    pub fn over_again(mut self) -> Self {
+        self.over_again = true;
+        self
+    }
+
+    /// The reply to a chat call, where the script says one.
+    #[must_use]
+    pub fn reply(&self, turn: usize) -> Option<&Reply> {
+        let last = self.calls.len().checked_sub(1)?;
+        self.calls.get(if self.over_again { turn % (last + 1) } else { turn.min(last) })
     }
 
     /// Gives it a port of its own.

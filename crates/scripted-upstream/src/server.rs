@@ -195,6 +195,13 @@ impl ScriptedUpstream {
         self.shared.calls.all()
     }
 
+    /// Calls that have ended, in the order of their arrival; they are forgotten here. A long run takes them now and then,
+    /// since only [`crate::calls::MAX_CALLS`] are kept.
+    #[must_use]
+    pub fn take_calls(&self) -> Vec<Call> {
+        self.shared.calls.take()
+    }
+
     /// Calls of one source in the order of their arrival.
     #[must_use]
     pub fn calls_of(&self, source: &str) -> Vec<Call> {

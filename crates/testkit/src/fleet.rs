@@ -31,8 +31,14 @@ const READY: &str = "Waybill is ready.";
 pub struct FleetOptions {
     /// Number of proxies.
     pub proxies: u16,
+    /// Number of projectors.
+    pub projectors: u16,
+    /// Nodes of the log: 1 or 3.
+    pub nats_nodes: u16,
     /// First interval between probes of a disabled source.
     pub probe_interval: Duration,
+    /// Time between a proxy's "not ready" and its end of accepting at a stop.
+    pub drain_delay: Duration,
     /// Time open requests get at a stop.
     pub grace: Duration,
     /// Further arguments of `dev`.
@@ -43,7 +49,10 @@ impl Default for FleetOptions {
     fn default() -> Self {
         Self {
             proxies: 3,
+            projectors: 1,
+            nats_nodes: 1,
             probe_interval: Duration::from_millis(500),
+            drain_delay: Duration::ZERO,
             grace: Duration::from_secs(2),
             arguments: Vec::new(),
         }
@@ -59,6 +68,8 @@ pub struct Process {
     pub pid: u32,
     /// Base URL of its health and metrics, where it has them.
     pub ops_url: Option<String>,
+    /// Base URL of its monitoring pages, where it is a node of the log.
+    pub monitor_url: Option<String>,
 }
 
 /// `dev.json`.
@@ -329,6 +340,9 @@ fn spawn(root: &Path, options: &FleetOptions) -> Child {
         .args(["dev", "--no-demo", "--dir"])
         .arg(root.join("fleet"))
         .args(["--proxies", &options.proxies.to_string()])
+        .args(["--projectors", &options.projectors.to_string()])
+        .args(["--nats-nodes", &options.nats_nodes.to_string()])
+        .args(["--drain-delay-ms", &options.drain_delay.as_millis().to_string()])
         .args(["--probe-interval-ms", &options.probe_interval.as_millis().to_string()])
         .args(["--grace-ms", &options.grace.as_millis().to_string()])
         .args(&options.arguments)

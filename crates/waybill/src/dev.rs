@@ -27,6 +27,12 @@ pub struct Dev {
     /// Number of proxies.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub proxies: u16,
+    /// Number of projectors: one leads, the others stand by.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
+    pub projectors: u16,
+    /// Nodes of the log: 1, or 3 that hold three copies of everything.
+    #[arg(long, default_value = "1", value_parser = ["1", "3"])]
+    pub nats_nodes: String,
     /// Folder for everything the fleet keeps.
     #[arg(long, default_value = ".waybill")]
     pub dir: PathBuf,
@@ -36,6 +42,9 @@ pub struct Dev {
     /// First interval between probes of a disabled source, in milliseconds.
     #[arg(long, default_value_t = 10_000)]
     pub probe_interval_ms: u64,
+    /// Time between a proxy's "not ready" and its end of accepting at a stop, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    pub drain_delay_ms: u64,
     /// Time open requests get to finish at a stop, in milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub grace_ms: u64,
@@ -48,6 +57,14 @@ pub struct Dev {
     /// Largest size of the traffic stream, in bytes.
     #[arg(long, default_value_t = 4 << 30)]
     pub traffic_max_bytes: i64,
+}
+
+impl Dev {
+    /// Nodes of the log.
+    #[must_use]
+    pub fn nats_nodes(&self) -> usize {
+        if self.nats_nodes == "3" { 3 } else { 1 }
+    }
 }
 
 /// Runs the fleet until the process is asked to stop.
@@ -63,7 +80,7 @@ pub async fn run(args: Dev) -> anyhow::Result<()> {
 
     let ran = async {
         greeting::step("starting nats-server and Postgres (fetching them first where they aren't installed)");
-        let mut servers = Servers::start(&launcher, &folder).await?;
+        let mut servers = Servers::start(&launcher, &folder, args.nats_nodes()).await?;
         let ran = run_roles(&args, &folder, &launcher, &mut servers, &stop).await;
         servers.stop().await;
         ran

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "what developers see is this program's output")]
 
 mod bench;
+mod chaos;
 mod ci;
 mod deploy;
 mod layers;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Measures what the proxy costs beside a bare pass-through and nginx.
     Bench(bench::Args),
+    /// Kills, freezes, cuts off and restarts parts of fleets under load, and says what held.
+    Chaos(chaos::Args),
     /// Runs everything that CI runs, and stops at the first failure.
     Ci(ci::Args),
     /// Checks the composition of a fleet, and every configuration it names.
@@ -47,6 +50,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = workspace::root().and_then(|root| match Cli::parse().command {
         Command::Bench(args) => bench::run(&root, &args),
+        Command::Chaos(args) => chaos::run(&root, &args),
         Command::Ci(args) => ci::run(&root, &args),
         Command::Deploy => deploy::run(&root),
         Command::Layers => layers::run(&root),

@@ -11,6 +11,8 @@ use crate::wait::{until, wait_until};
 
 /// How long a process may take from its start to being ready.
 const READY_DEADLINE: Duration = Duration::from_secs(30);
+/// How long a process that may be frozen gets to answer.
+const ASK: Duration = Duration::from_secs(2);
 
 impl Fleet {
     /// A process by its name, as it runs now.
@@ -49,6 +51,35 @@ impl Fleet {
         let pid = self.process(name).pid;
         signal(pid, Signal::KILL);
         pid
+    }
+
+    /// Asks a process to stop, as an operator's tools do; `dev` starts it again when it has ended. Returns the id it had.
+    pub fn terminate(&self, name: &str) -> u32 {
+        let pid = self.process(name).pid;
+        signal(pid, Signal::TERM);
+        pid
+    }
+
+    /// How the ended starts of a process came to their ends, in `dev`'s words, e.g. `exit status: 0`.
+    #[must_use]
+    pub fn ends_of(&self, name: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(self.root().join("dev.log")).unwrap_or_default();
+        let began = format!("! {name} ended (");
+        let ends = log.lines().filter_map(|line| line.strip_prefix(&began)?.split_once(')'));
+        ends.map(|(status, _)| status.to_owned()).collect()
+    }
+
+    /// The projector that leads a fold: `selector`, `config` or `traffic`.
+    pub async fn fold_leader(&self, fold: &str) -> Option<String> {
+        let leads = format!("waybill_fold_leading{{fold=\"{fold}\"}} 1");
+        for process in self.processes().into_iter().filter(|process| process.name.starts_with("projector-")) {
+            let Some(url) = process.ops_url else { continue };
+            let asked = async { self.http.get(format!("{url}/metrics")).timeout(ASK).send().await?.text().await };
+            if asked.await.is_ok_and(|metrics| metrics.lines().any(|line| line == leads)) {
+                return Some(process.name);
+            }
+        }
+        None
     }
 
     /// Kills a process and keeps it from being started again, until [`Fleet::give_back`].

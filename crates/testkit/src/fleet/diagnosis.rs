@@ -24,7 +24,11 @@ pub(super) fn of(root: &Path) -> String {
     let mut logs: Vec<_> = logs.map(|entry| entry.path()).collect();
     logs.sort();
     paths.extend(logs);
-    paths.extend(["fleet/data/nats/nats.log", "fleet/data/postgres/postgres.log"].map(|path| root.join(path)));
+    paths.extend(["nats", "nats-cluster/n1", "nats-cluster/n2", "nats-cluster/n3"].map(|node| {
+        let node = format!("fleet/data/{node}/nats.log");
+        root.join(node)
+    }));
+    paths.push(root.join("fleet/data/postgres/postgres.log"));
     let shown = paths.iter().filter_map(|path| {
         let text = fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())?;
         let lines: Vec<&str> = text.lines().collect();

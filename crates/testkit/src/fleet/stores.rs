@@ -25,13 +25,32 @@ impl Fleet {
         let addresses = self.addresses();
         let password = self.secret(&format!("nats-{user}"));
         let name = format!("suite-{user}");
-        let config = NatsConfig::new(vec![addresses.nats_url], user.to_owned(), SecretString::from(password), name);
+        let urls = addresses.nats_url.split(',').map(str::to_owned).collect();
+        let config = NatsConfig::new(urls, user.to_owned(), SecretString::from(password), name);
         let connecting = tokio::time::timeout(CONNECT_DEADLINE, waybill_journal_nats::connect(config));
         match connecting.await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => panic!("the log, as {user}: {error}\n{}", self.diagnosis()),
             Err(_) => panic!("the log, as {user}: no answer\n{}", self.diagnosis()),
         }
+    }
+
+    /// The process that leads a stream; `None` where nobody does, or nobody can be asked.
+    pub async fn stream_leader(&self, stream: Stream) -> Option<String> {
+        for process in self.processes() {
+            let Some(url) = process.monitor_url else { continue };
+            let page = self.http.get(format!("{url}/jsz?accounts=true&streams=true")).timeout(CONNECT_DEADLINE);
+            let page = async { page.send().await?.json::<Value>().await };
+            let Ok(page) = page.await else { continue };
+            let accounts = page.get("account_details").and_then(Value::as_array).into_iter().flatten();
+            let streams = accounts.filter_map(|account| account.get("stream_detail")?.as_array()).flatten();
+            let found = streams.filter(|found| found.get("name").and_then(Value::as_str) == Some(stream.name()));
+            let leader = found.filter_map(|found| found.pointer("/cluster/leader")?.as_str()).next();
+            if let Some(leader) = leader {
+                return Some(leader.to_owned());
+            }
+        }
+        None
     }
 
     /// All messages of a stream, as they are stored.

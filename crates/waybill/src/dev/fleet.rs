@@ -59,8 +59,8 @@ impl Fleet {
         let mut fleet = Self {
             launcher: launcher.clone(),
             members: Vec::new(),
-            servers: processes_of(servers),
-            nats_url: servers.nats_url(),
+            servers: servers.processes(),
+            nats_url: servers.nats_urls().join(","),
             postgres_url_file: folder.secret_path("postgres-url").display().to_string(),
             admin_url: prepared.admin_url.clone(),
             proxies: prepared.proxy_urls.clone(),
@@ -121,6 +121,7 @@ impl Fleet {
             name: m.role.name.clone(),
             pid: m.child.pid(),
             ops_url: Some(m.role.ops_url.clone()),
+            monitor_url: None,
         });
         Addresses {
             admin_url: self.admin_url.clone(),
@@ -153,7 +154,7 @@ impl Fleet {
             if let Err(error) = started {
                 greeting::notice(&format!("{error:#}"));
             }
-            self.servers = processes_of(servers);
+            self.servers = servers.processes();
             addresses.processes = self.addresses().processes;
             if let Err(error) = folder.write_addresses(&addresses) {
                 greeting::notice(&format!("{error:#}"));
@@ -164,7 +165,7 @@ impl Fleet {
     async fn start_again(&mut self, died: Died, servers: &mut Servers) -> anyhow::Result<()> {
         match died {
             Died::Server(server) => {
-                greeting::notice(&format!("{} ended; starting it again", server.name()));
+                greeting::notice(&format!("{} ended; starting it again", servers.name(server)));
                 tokio::time::sleep(RESTART_PAUSE).await;
                 servers.restart(server).await
             }
@@ -205,11 +206,6 @@ impl Fleet {
 enum Died {
     Role(usize),
     Server(Server),
-}
-
-fn processes_of(servers: &Servers) -> Vec<Process> {
-    let process = |(name, pid): (&str, u32)| Process { name: name.to_owned(), pid, ops_url: None };
-    servers.pids().into_iter().map(process).collect()
 }
 
 async fn first_ended(members: &[Member]) -> usize {

@@ -26,7 +26,7 @@ pub struct Addresses {
     pub processes: Vec<Process>,
     /// Base URL of the demo's upstream, where it runs.
     pub demo_url: Option<String>,
-    /// URL of the NATS server.
+    /// URLs of the log's nodes, parted by commas.
     pub nats_url: String,
     /// File with the URL of the database.
     pub postgres_url_file: String,
@@ -42,6 +42,8 @@ pub struct Process {
     pub pid: u32,
     /// Base URL of its health and metrics, where it has them.
     pub ops_url: Option<String>,
+    /// Base URL of its monitoring pages, where it is a node of the log.
+    pub monitor_url: Option<String>,
 }
 
 /// The folder, locked for this process.

@@ -40,7 +40,7 @@ pub struct Prepared {
     pub admin_url: String,
     /// Base URLs of the proxies.
     pub proxy_urls: Vec<String>,
-    /// Time open requests get at a stop.
+    /// Time a proxy takes at a stop, at most: until it stops accepting, and for what is open then.
     pub grace: Duration,
     /// Holds the ports of all that listens.
     pub reserved: Reserved,
@@ -54,8 +54,9 @@ pub struct Prepared {
 /// A store refuses, or a file can't be written.
 pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::Result<Prepared> {
     let operator = connect(servers, Role::Operator).await?;
-    let streams = SetupConfig { traffic_max_bytes: args.traffic_max_bytes, ..SetupConfig::single_node() };
-    operator.setup(&streams).await.context("creating the streams")?;
+    let usual = if args.nats_nodes() < 3 { SetupConfig::single_node() } else { SetupConfig::three_nodes() };
+    let streams = SetupConfig { traffic_max_bytes: args.traffic_max_bytes, ..usual };
+    crate::role::log::set_up(&operator, &streams).await?;
     operator.close().await;
     folder.secret("key-ring", || Ok(KeyRing::generate()?.to_text()))?;
     let peppers = folder.secret("peppers", || Ok(Peppers::generate()?.to_text()))?;
@@ -67,7 +68,9 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
     let postgres = json!({ "url_file": folder.secret_path("postgres-url") });
     let ring = folder.secret_path("key-ring");
     let peppers = folder.secret_path("peppers");
-    roster.add("projector-1", Role::Projector, 2, json!({ "postgres": postgres }))?;
+    for number in 1..=args.projectors {
+        roster.add(&format!("projector-{number}"), Role::Projector, 2, json!({ "postgres": postgres }))?;
+    }
     let own = json!({
         "postgres": postgres,
         "secrets": { "key_ring_file": ring, "peppers_file": peppers },
@@ -90,7 +93,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
                 "listen": format!("127.0.0.1:{port}"),
                 "outbox_max_bytes": args.outbox_max_bytes,
                 "durability": args.durability,
-                "drain_delay_ms": 0,
+                "drain_delay_ms": args.drain_delay_ms,
                 "grace_ms": args.grace_ms,
             },
         });
@@ -100,7 +103,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         processes: roster.processes,
         admin_url: format!("http://127.0.0.1:{admin_port}"),
         proxy_urls,
-        grace: Duration::from_millis(args.grace_ms),
+        grace: Duration::from_millis(args.drain_delay_ms + args.grace_ms),
         reserved: roster.ports.reserved,
         admin_token,
     })
@@ -122,7 +125,7 @@ impl Roster<'_> {
             "ops_listen": format!("127.0.0.1:{ops}"),
             "data_dir": self.folder.path(&format!("data/{name}")),
             "nats": {
-                "urls": [self.servers.nats_url()],
+                "urls": self.servers.nats_urls(),
                 "user": role.user(),
                 "password_file": self.folder.secret_path(&format!("nats-{}", role.user())),
             },
@@ -144,7 +147,7 @@ impl Roster<'_> {
 
 async fn connect(servers: &Servers, role: Role) -> anyhow::Result<waybill_journal_nats::Connection> {
     let config = NatsConfig::new(
-        vec![servers.nats_url()],
+        servers.nats_urls(),
         role.user().to_owned(),
         servers.password(role),
         format!("dev-{}", role.user()),

@@ -101,7 +101,10 @@ impl Setup {
 }
 
 /// Creates the streams. A cluster that has only just come up may need a moment until it can.
-async fn set_up(connection: &Connection, config: &SetupConfig) -> anyhow::Result<()> {
+///
+/// # Errors
+/// They can't be created in time.
+pub async fn set_up(connection: &Connection, config: &SetupConfig) -> anyhow::Result<()> {
     let end = Instant::now() + super::CONNECT_DEADLINE;
     loop {
         match connection.setup(config).await {
