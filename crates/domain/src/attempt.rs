@@ -17,9 +17,9 @@ mod tests;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use waybill_event::FailureKind;
 use waybill_event::failure::FallbackReason;
 use waybill_event::selection::{Skip, SkipReason};
+use waybill_event::{FailureKind, Source};
 
 use crate::candidate::{Candidate, Candidates};
 use crate::verdict::{FailureRecord, Verdict};
@@ -175,17 +175,34 @@ impl Machine {
         if !matches!(self.state, State::Ordered) {
             return;
         }
-        if let Some(mut tally) = self.current.take() {
-            self.skips.push(Skip { source: tally.candidate.source.source, why });
+        if let Some(source) = self.take_back() {
+            self.skips.push(Skip { source, why });
+        }
+        self.state = State::Draw;
+    }
+
+    /// The order wasn't carried out because nothing further can be recorded: the loop is over.
+    pub fn unrecordable(&mut self) {
+        if matches!(self.state, State::Ordered) {
+            let _not_asked = self.take_back();
+            self.state = State::Over(Conclusion::Unrecordable);
+        }
+    }
+
+    /// The order that is under way doesn't count; its source is left.
+    fn take_back(&mut self) -> Option<Source> {
+        let taken = self.current.take().map(|mut tally| {
             tally.taken_back();
             if tally.tries == 0 {
                 self.walk = self.walk.saturating_sub(1);
                 self.after_timeout = self.after_timeout.map(|asked| asked.saturating_sub(1));
             }
+            let source = tally.candidate.source.source;
             self.outcomes.extend(tally.finish());
-        }
+            source
+        });
         self.leave();
-        self.state = State::Draw;
+        taken
     }
 
     /// Content goes to the client: from here on nothing is tried again. Not streamed: the whole answer is there.

@@ -289,6 +289,19 @@ impl Outbox {
         self.shared.append(events, Room::Reserved(&reservation.held)).map(|taken| taken.ordinals)
     }
 
+    /// Appends events of a request that holds a reservation and isn't finished with them: half of what it was promised
+    /// stays for those that finish it.
+    ///
+    /// # Errors
+    /// [`OutboxError`].
+    pub fn append_further(
+        &self,
+        reservation: &Reservation,
+        events: &[Encoded],
+    ) -> Result<RangeInclusive<u64>, OutboxError> {
+        self.shared.append(events, Room::Further(&reservation.held)).map(|taken| taken.ordinals)
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> OutboxStatus {

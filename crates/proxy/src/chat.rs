@@ -125,9 +125,12 @@ impl Walk {
             },
             other => (other, None),
         };
-        let begun = next.is_some();
-        self.record.after_failure(&step, next);
-        if begun { None } else { self.proceed(step).await }
+        let ordered = next.is_some();
+        if self.record.after_failure(&step, next) {
+            return None;
+        }
+        let step = if ordered { self.next() } else { step };
+        self.proceed(step).await
     }
 
     /// Waits where the loop says so, until an attempt has begun or the loop is over.
@@ -141,8 +144,10 @@ impl Walk {
                 }
                 Step::Dispatch(order) => match self.ready(*order).await {
                     Ok(running) => {
-                        self.record.start(running);
-                        return None;
+                        if self.record.start(running) {
+                            return None;
+                        }
+                        self.next()
                     }
                     Err(step) => step,
                 },
@@ -213,6 +218,7 @@ impl Walk {
             | Conclusion::AttemptsSpent
             | Conclusion::WalkSpent
             | Conclusion::TimeoutsSpent
+            | Conclusion::Unrecordable
             | Conclusion::Broken => self.told(answer(self.record.failures())),
         };
         let policy = self.record.failures().iter().any(|f| f.kind == FailureKind::PolicyRefusal);

@@ -15,6 +15,17 @@ use crate::views::{SourceView, Views};
 /// Events that arise at one point.
 pub type Drafts = SmallVec<[Draft; 4]>;
 
+/// Where the room for events comes from.
+#[derive(Clone, Copy)]
+pub enum Room<'a> {
+    /// From what nobody was promised.
+    Free,
+    /// From what a request was promised, but not from what its end needs.
+    Further(&'a Reservation),
+    /// From all that a request was promised.
+    Promised(&'a Reservation),
+}
+
 /// Appends events and folds the replica's own evidence.
 pub struct Emitter {
     outbox: Outbox,
@@ -49,7 +60,7 @@ impl Emitter {
     ///
     /// # Errors
     /// [`EmitError`]; nothing was written and nothing was folded then.
-    pub fn append(&self, drafts: Drafts, room: Option<&Reservation>) -> Result<u64, EmitError> {
+    pub fn append(&self, drafts: Drafts, room: Room<'_>) -> Result<u64, EmitError> {
         let encoded = drafts.iter().map(Draft::encode).collect::<Result<Vec<Encoded>, _>>()?;
         let evidence = evidence_sources(&drafts);
         let entries: SmallVec<[(Source, Arc<SourceView>); 2]> =
@@ -58,8 +69,9 @@ impl Emitter {
         let mut locked: SmallVec<[(Source, MutexGuard<'_, View>); 2]> =
             entries.iter().map(|(source, entry)| (*source, entry.view.lock())).collect();
         let ordinals = match room {
-            Some(room) => self.outbox.append_reserved(room, &encoded)?,
-            None => self.outbox.append(&encoded)?,
+            Room::Promised(room) => self.outbox.append_reserved(room, &encoded)?,
+            Room::Further(room) => self.outbox.append_further(room, &encoded)?,
+            Room::Free => self.outbox.append(&encoded)?,
         };
         let last = *ordinals.end();
         if locked.is_empty() {

@@ -20,7 +20,7 @@ use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::mask::mask;
 
-use crate::emit::{Drafts, EmitError};
+use crate::emit::{Drafts, EmitError, Room};
 use crate::metrics::Ended;
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
@@ -171,7 +171,7 @@ impl Record {
             drafts.extend(self.begin(running));
         }
         // What was promised is for the events that finish the request.
-        let admitted = match self.append(drafts, None) {
+        let admitted = match self.append(drafts, |_| Room::Free) {
             Err(EmitError::Outbox(OutboxError::Full)) if self.replica.recording.outbox_full == OutboxFull::Count => {
                 self.reservation = None;
                 Ok(())
@@ -210,12 +210,32 @@ impl Record {
         }
     }
 
-    /// The next dispatch; its start is written before it is done.
-    pub fn start(&mut self, running: Running) {
+    /// The next dispatch; its start is written before it is done. Says whether it was written: it isn't done otherwise.
+    #[must_use]
+    pub fn start(&mut self, running: Running) -> bool {
         // The source that was waited for may have been left instead.
-        let mut drafts = self.outcomes();
-        drafts.extend(self.begin(running));
-        self.write(drafts);
+        let ended = self.outcomes();
+        self.go_on(ended, running)
+    }
+
+    /// Writes what has ended and the next start as one. A start that can't be written is taken back, and the loop is over.
+    fn go_on(&mut self, ended: Drafts, next: Running) -> bool {
+        let (used, rn) = (self.used, self.story.rn);
+        let mut drafts = ended.clone();
+        drafts.extend(self.begin(next));
+        let Err(error) = self.append(drafts, Room::Further) else { return true };
+        tracing::warn!(request_id = %self.story.id, %error, "a further attempt can't be recorded, and isn't made");
+        (self.used, self.story.rn) = (used, rn);
+        self.begun -= 1;
+        if let Some(running) = self.running.take() {
+            self.release(running);
+        }
+        self.machine.unrecordable();
+        let mut ended = ended;
+        drafts::nothing_follows(&mut ended);
+        ended.extend(self.outcomes());
+        self.write(ended);
+        false
     }
 
     fn begin(&mut self, running: Running) -> Drafts {
@@ -245,13 +265,17 @@ impl Record {
     }
 
     /// Writes the end of the failed attempt, the outcome of its source if that was left, and the next start if one
-    /// follows at once.
-    pub fn after_failure(&mut self, step: &Step, next: Option<Running>) {
-        let mut drafts = self.attempt_failed(step.follows());
-        if let Some(next) = next {
-            drafts.extend(self.begin(next));
+    /// follows at once. Says whether that has begun.
+    #[must_use]
+    pub fn after_failure(&mut self, step: &Step, next: Option<Running>) -> bool {
+        let ended = self.attempt_failed(step.follows());
+        match next {
+            Some(next) => self.go_on(ended, next),
+            None => {
+                self.write(ended);
+                false
+            }
         }
-        self.write(drafts);
     }
 
     fn attempt_failed(&mut self, next: Next) -> Drafts {
@@ -388,7 +412,7 @@ impl Record {
         if drafts.is_empty() {
             return None;
         }
-        match self.append(drafts, self.reservation.as_ref()) {
+        match self.append(drafts, Room::Promised) {
             Ok(ordinal) => ordinal,
             Err(error) => {
                 tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
@@ -397,12 +421,14 @@ impl Record {
         }
     }
 
-    /// Appends events, into the room that was promised or into what is free; those of an unrecorded request are left out.
-    fn append(&self, drafts: Drafts, room: Option<&Reservation>) -> Result<Option<u64>, EmitError> {
-        if self.reservation.is_none() {
-            return Ok(None);
-        }
-        self.replica.emitter.append(drafts, room).map(Some)
+    /// Appends events into the room that is said; those of an unrecorded request are left out.
+    fn append<'a>(
+        &'a self,
+        drafts: Drafts,
+        room: impl FnOnce(&'a Reservation) -> Room<'a>,
+    ) -> Result<Option<u64>, EmitError> {
+        let Some(reservation) = &self.reservation else { return Ok(None) };
+        self.replica.emitter.append(drafts, room(reservation)).map(Some)
     }
 
     fn release(&self, running: Running) {

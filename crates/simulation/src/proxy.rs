@@ -84,6 +84,7 @@ fn rules() -> Arc<RuleSet> {
 pub fn outbox(process: &mut Process, dir: &Path, subject: &str) -> (Outbox, Publisher) {
     let config = OutboxConfig {
         max_bytes: process.ground.setting.outbox_bytes,
+        finish_reserve_bytes: process.ground.setting.finish_reserve_bytes,
         segment_bytes: 32 << 10,
         memory_bytes: 8 << 10,
         dice: process.dice(),

@@ -26,6 +26,8 @@ pub struct Setting {
     pub duplicate_window: Duration,
     /// Bytes that an outbox may hold.
     pub outbox_bytes: u64,
+    /// What an outbox promises a request for its end.
+    pub finish_reserve_bytes: u64,
     /// Between two changes of an upstream's mood; none if they stay well.
     pub mood_every: Option<Duration>,
     /// Between two deaths of a replica.
@@ -70,7 +72,7 @@ impl Setting {
             request_every: ms(chance.among(250, 900)),
             faults: faults(&mut chance),
             duplicate_window: ms(chance.one_of(&[120_000, 120_000, 2_000, 100])),
-            outbox_bytes: chance.one_of(&[4 << 20, 4 << 20, 4 << 20, 96 << 10]),
+            outbox_bytes: chance.one_of(&[4 << 20, 4 << 20, 4 << 20, 96 << 10, 32 << 10]),
             mood_every,
             crash_every,
             projector_crash_every,
@@ -80,6 +82,7 @@ impl Setting {
             edit_every,
             policy: policy(&mut chance),
             recording: recording(&mut chance),
+            finish_reserve_bytes: chance.one_of(&[16 << 10, 6 << 10]),
         }
     }
 }

@@ -78,4 +78,6 @@ pub enum Conclusion {
     Broken,
     /// The client went away.
     Cancelled,
+    /// A further attempt could not be recorded, so that it wasn't made.
+    Unrecordable,
 }

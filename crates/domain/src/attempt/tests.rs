@@ -303,6 +303,22 @@ fn an_order_that_is_not_carried_out_does_not_count() {
 }
 
 #[test]
+fn what_cannot_be_recorded_ends_the_loop_and_leaves_no_outcome() {
+    let mut machine = Machine::new(Opening::new(true, 0));
+    let mut candidates = list(3);
+    let fine = &mut |_: &Candidate| Ok(());
+    let Step::Dispatch(_) = machine.next(Duration::ZERO, &mut candidates, fine) else { panic!("an order") };
+    machine.failed(&classify(RuleSet::builtin(), &observation(Does::Status(500))));
+    let Step::Dispatch(second) = machine.next(Duration::ZERO, &mut candidates, fine) else { panic!("an order") };
+    assert_eq!(second.candidate.source.source.id, 2);
+    machine.unrecordable();
+    assert_eq!(machine.next(Duration::ZERO, &mut candidates, fine), Step::Stop(Conclusion::Unrecordable));
+    assert_eq!(machine.take_outcome().map(|o| o.candidate.source.source.id), Some(1));
+    assert_eq!((machine.take_outcome(), machine.attempts(), machine.failures().len()), (None, 1, 1));
+    assert_eq!(machine.fallback(), None, "nobody else was asked");
+}
+
+#[test]
 fn an_attempt_gets_its_own_limit_or_what_is_left() {
     let limits = |streamed, now_s| {
         let mut machine = Machine::new(Opening::new(streamed, 0));

@@ -30,6 +30,8 @@ pub(super) enum Room<'a> {
     Free,
     /// From the bytes that a reservation still holds, then from what is free.
     Reserved(&'a AtomicU64),
+    /// As before, but half of what was promised stays.
+    Further(&'a AtomicU64),
     /// The outbox's own notices are never refused for want of room.
     Notice,
 }
@@ -100,6 +102,9 @@ impl State {
         let from_reservation = match room {
             Room::Free | Room::Notice => 0,
             Room::Reserved(held) => held.load(Ordering::Relaxed).min(length),
+            Room::Further(held) => {
+                held.load(Ordering::Relaxed).saturating_sub(self.finish_reserve_bytes / 2).min(length)
+            }
         };
         let free = self.max_bytes.saturating_sub(self.used + self.reserved);
         if !matches!(room, Room::Notice) && length - from_reservation > free {
@@ -108,7 +113,7 @@ impl State {
         }
         let keep = match room {
             Room::Free => self.spares_for(self.reserved),
-            Room::Reserved(_) | Room::Notice => 0,
+            Room::Reserved(_) | Room::Further(_) | Room::Notice => 0,
         };
         let began = Instant::now();
         if let Err(error) = self.segments.write(first, &records, keep) {
@@ -123,7 +128,7 @@ impl State {
         self.appended = last;
         self.used += length;
         self.reserved -= from_reservation;
-        if let Room::Reserved(held) = room {
+        if let Room::Reserved(held) | Room::Further(held) = room {
             held.fetch_sub(from_reservation, Ordering::Relaxed);
         }
         self.remember(first, at);

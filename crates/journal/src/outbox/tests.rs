@@ -227,6 +227,26 @@ async fn a_full_outbox_refuses_but_open_requests_finish() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_does_not_finish_a_request_leaves_half_of_its_promise() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = OutboxConfig { max_bytes: 40_000, finish_reserve_bytes: 2_000, ..config(dir.path()) };
+    let (outbox, _publisher) = Outbox::open(config, boot(1)).unwrap();
+    let open = outbox.reserve().unwrap();
+    let mut taken = 0;
+    while outbox.append(&[event(taken + 1)]).is_ok() {
+        taken += 1;
+    }
+    let before = taken;
+    while outbox.append_further(&open, &[event(taken + 1)]).is_ok() {
+        taken += 1;
+    }
+    assert!(taken > before, "part of the promise is for them");
+    assert!((1_000..2_000).contains(&outbox.status().reserved_bytes), "{:?}", outbox.status());
+    taken += 1;
+    assert_eq!(outbox.append_reserved(&open, &[event(taken)]).unwrap(), taken..=taken);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_goes_beyond_memory_is_read_back_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::started_at(start());

@@ -289,8 +289,7 @@ impl Parts<'_> {
                 return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &plan) };
             }
             if let Some(running) = choose(replica, &wanted, &mut record, &mut plan).await {
-                record.start(running);
-                begun = true;
+                begun = record.start(running);
             }
         }
         if !begun {

@@ -9,6 +9,7 @@ use waybill_domain::selector::Revisions;
 use waybill_event::control::{BreakerHalfOpened, ProbeFinished, ProbeOf};
 use waybill_event::failure::Sent;
 use waybill_event::money::Usage;
+use waybill_event::selection::Next;
 use waybill_event::traffic::{
     AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SelectionTable, SourceOutcome,
 };
@@ -17,6 +18,15 @@ use waybill_event::{Body, ConfigPosition, Draft, FailureKind, LogTime, RequestId
 use super::Running;
 use crate::emit::Drafts;
 use crate::replica::Clock;
+
+/// The failed attempt among these was the last one after all.
+pub(super) fn nothing_follows(drafts: &mut Drafts) {
+    for draft in drafts {
+        if let Body::AttemptFinished(finished) = &mut draft.body {
+            finished.next = Some(Next::Stop);
+        }
+    }
+}
 
 /// Writes a request's events.
 pub struct Story {

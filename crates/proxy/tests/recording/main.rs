@@ -165,6 +165,31 @@ async fn a_full_outbox_may_let_requests_go_unrecorded_and_counts_them() {
     world.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_cannot_be_recorded_is_not_made_and_the_request_ends() {
+    let reply = serde_json::json!({"status": 409, "delay_head_ms": 100, "body": "empty"});
+    let conflict = Source::default().then(serde_json::from_value(reply).unwrap());
+    let world = World::promising(Recording::default(), 16 << 10, 4 << 10, conflict).await;
+    world.log_takes(false);
+    let asking = world.ask(false);
+    let filling = async {
+        world.until("the upstream is asked", || world.upstream.in_flight(SOURCE) == 1).await;
+        world.fill_outbox();
+    };
+    let ((status, body), ()) = tokio::join!(asking, filling);
+    assert!(!status.is_success(), "{body}");
+    world.log_takes(true);
+    world.until("all is in the log", || world.all_acknowledged()).await;
+    let recorded = world.recorded().await;
+    let count = |kind: &str| recorded.iter().filter(|one| *one == kind).count();
+    assert_eq!(recorded.last().map(String::as_str), Some("request_finished"), "{recorded:?}");
+    // A conflict is tried three times more when there is room.
+    assert!(world.upstream.calls().len() < 4, "{recorded:?}");
+    assert_eq!(count("attempt_started"), world.upstream.calls().len());
+    assert_eq!((count("attempt_finished"), count("source_outcome")), (count("attempt_started"), 1));
+    world.end().await;
+}
+
 #[test]
 fn nothing_goes_unrecorded_where_the_log_must_have_everything() {
     assert!(!recording(Durability::Acked, OutboxFull::Count).is_consistent());

@@ -17,6 +17,7 @@ use waybill_event::config::{
     Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Group, Key, Limits as Limited, SelectorPolicy,
     StoredHash,
 };
+use waybill_event::control::OutboxDrained;
 use waybill_event::{
     Boot, ChannelId, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, SourceKind, decode_batch,
 };
@@ -67,6 +68,11 @@ async fn edit(memory: &Memory, change: ConfigChange) {
 impl World {
     /// A replica that records as told, whose outbox holds so many bytes.
     pub async fn new(recording: Recording, outbox_bytes: u64, source: Source) -> Self {
+        Self::promising(recording, outbox_bytes, 16 << 10, source).await
+    }
+
+    /// The same, where a request is promised so many bytes for its end.
+    pub async fn promising(recording: Recording, outbox_bytes: u64, promised: u64, source: Source) -> Self {
         let _installed_before = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let memory = Memory::started_at(LogTime::from_micros(1_790_812_800_000_000));
         let upstream = Arc::new(ScriptedUpstream::start(Script::new().source(SOURCE, source)).await.unwrap());
@@ -85,6 +91,7 @@ impl World {
         let producer = "proxy-1".parse().unwrap();
         let config = OutboxConfig {
             max_bytes: outbox_bytes,
+            finish_reserve_bytes: promised,
             segment_bytes: 64 << 10,
             retry: Retry { longest: Duration::from_millis(50), ..Retry::default() },
             ..OutboxConfig::new(dir.path(), producer, "wb.traffic.0.proxy", clock.clone())
@@ -158,6 +165,14 @@ impl World {
     pub fn all_acknowledged(&self) -> bool {
         let outbox = self.replica.outbox().status();
         outbox.acknowledged == outbox.appended
+    }
+
+    /// Leaves no room in the outbox but what is promised.
+    pub fn fill_outbox(&self) {
+        let drained =
+            OutboxDrained { replica: "proxy-9".parse().unwrap(), boot: Boot::new(self.memory.now(), 9), last: 0 };
+        let event = Draft::new(self.memory.now(), drained).encode().unwrap();
+        while self.replica.outbox().append(std::slice::from_ref(&event)).is_ok() {}
     }
 
     /// Types of the events of requests that are in the log.
