@@ -5,6 +5,8 @@
 pub enum Blow {
     /// `kill -9` of a proxy.
     Proxy(u16),
+    /// `kill -9` of a proxy, and of its next start as soon as that runs: before it has sent what the first one left.
+    ProxyTwice(u16),
     /// `kill -9` of the projector that leads the fold of traffic.
     Projector,
     /// `kill -9` of one that doesn't.
@@ -34,11 +36,12 @@ const fn plan(name: &'static str, blows: &'static [Blow]) -> Plan {
     Plan { name, blows }
 }
 
-use Blow::{Follower, Freeze, Leader, Log, Postgres, Projector, Proxy, Standby};
+use Blow::{Follower, Freeze, Leader, Log, Postgres, Projector, Proxy, ProxyTwice, Standby};
 
 /// All cases of a fleet whose log is a cluster of three.
 pub const CLUSTER: &[Plan] = &[
     plan("proxy", &[Proxy(1)]),
+    plan("proxy, and its next start at once", &[ProxyTwice(1)]),
     plan("projector", &[Projector]),
     plan("leader of the log", &[Leader]),
     plan("Postgres", &[Postgres]),
@@ -67,10 +70,14 @@ pub const CLUSTER_FEW: &[Plan] = &[
 pub const SINGLE: &[Plan] = &[
     plan("the log", &[Log]),
     plan("the log + proxy", &[Log, Proxy(1)]),
+    plan("the log + proxy, and its next start at once", &[Log, ProxyTwice(2)]),
     plan("the log + projector", &[Log, Projector]),
     plan("the log + Postgres", &[Log, Postgres]),
 ];
 
 /// Those of them that a test suite has time for.
-pub const SINGLE_FEW: &[Plan] =
-    &[plan("Postgres", &[Postgres]), plan("the log + proxy", &[Log, Proxy(1)]), plan("projector", &[Projector])];
+pub const SINGLE_FEW: &[Plan] = &[
+    plan("Postgres", &[Postgres]),
+    plan("the log + proxy, and its next start at once", &[Log, ProxyTwice(1)]),
+    plan("projector", &[Projector]),
+];

@@ -56,7 +56,7 @@ async fn target(ground: &Ground, blow: Blow) -> String {
         names.find(|name| name.starts_with(prefix) && name != than).unwrap_or_default()
     };
     match blow {
-        Blow::Proxy(number) => format!("proxy-{number}"),
+        Blow::Proxy(number) | Blow::ProxyTwice(number) => format!("proxy-{number}"),
         Blow::Projector | Blow::Freeze => projector().await,
         Blow::Standby => other("projector-", &projector().await),
         Blow::Log => "nats-server".to_owned(),
@@ -76,26 +76,36 @@ async fn strike(ground: &Ground, case: &mut Case, blows: &[Blow]) -> Vec<Killed>
     let (mut killed, mut before) = (Vec::new(), Vec::new());
     let began = Instant::now();
     for (blow, name) in &targets {
-        if matches!(blow, Blow::Proxy(_)) {
+        if matches!(blow, Blow::Proxy(_) | Blow::ProxyTwice(_)) {
             killed.push(Killed { proxy: name.clone(), at: Instant::now() });
         }
         if *blow == Blow::Freeze {
             freeze(ground, case, name).await;
         } else {
-            before.push((name.clone(), fleet.kill9(name)));
+            before.push((*blow, name.clone(), fleet.kill9(name)));
         }
     }
-    for (name, pid) in before {
-        wait_until(RECOVERED, format_args!("{name} is started again"), async || {
-            let now = fleet.process(&name);
-            until(now.pid != pid, || format!("{now:?}"))
-        })
-        .await;
+    for (blow, name, pid) in before {
+        started_again(ground, &name, pid).await;
+        if matches!(blow, Blow::ProxyTwice(_)) {
+            killed.push(Killed { proxy: name.clone(), at: Instant::now() });
+            let next = fleet.kill9(&name);
+            started_again(ground, &name, next).await;
+        }
     }
     recovered(ground).await;
     let names: Vec<&str> = targets.iter().map(|(_, name)| name.as_str()).collect();
     case.notes.push(format!("{}: all well after {:.1} s", names.join(", "), began.elapsed().as_secs_f64()));
     killed
+}
+
+/// Waits until a process runs again under another id than `before`.
+async fn started_again(ground: &Ground, name: &str, before: u32) {
+    wait_until(RECOVERED, format_args!("{name} is started again"), async || {
+        let now = ground.bench.fleet.process(name);
+        until(now.pid != before, || format!("{now:?}"))
+    })
+    .await;
 }
 
 /// Freezes a projector until another one leads in its place, and lets it go on.

@@ -185,3 +185,6 @@ impl One<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
