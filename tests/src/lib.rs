@@ -4,6 +4,8 @@
 #![expect(clippy::panic, reason = "a suite that can't be set up fails")]
 
 pub mod chaos;
+pub mod folding;
+pub mod traffic;
 
 use std::time::Duration;
 

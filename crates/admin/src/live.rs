@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::selector::state::SourceState;
+use waybill_domain::selector::{Checkpoint, FOLD_KEY};
 use waybill_event::{LogTime, Position, Source};
 use waybill_journal::{Bucket, Keyed, Watched};
 
@@ -29,6 +30,8 @@ pub struct Watch {
     pub fault: Option<String>,
     /// The greatest position that any value stands at.
     pub position: Option<Position>,
+    /// Sequence in the traffic stream up to which all values are complete.
+    pub complete_to: Option<u64>,
 }
 
 #[derive(Default)]
@@ -75,6 +78,10 @@ impl Live {
                 if let Ok(source) = key.parse::<Source>() {
                     kept.sources.remove(&source);
                 }
+            }
+            Watched::Put(entry) if entry.key == FOLD_KEY => {
+                let fold = serde_json::from_slice::<Checkpoint>(&entry.value).ok();
+                kept.watch.complete_to = fold.map(|fold| fold.position.sequence);
             }
             Watched::Put(entry) => {
                 // The other keys of the bucket are the fold's own.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use waybill_event::LogTime;
 use waybill_journal::{Bounds, Stream};
 use waybill_read_model::Projection;
 use waybill_read_model::read::ProjectionPosition;
@@ -27,6 +28,15 @@ pub struct Dependency {
     /// How many positions are missing to the log's end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
+    /// How long the oldest of them has waited, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+}
+
+impl Dependency {
+    const fn new(name: &'static str, ready: bool, state: String) -> Self {
+        Self { name, ready, state, position: None, behind: None, lag_ms: None }
+    }
 }
 
 impl State {
@@ -52,15 +62,39 @@ impl State {
         };
         let (config, traffic, projections) = tokio::join!(asked(Stream::Config), asked(Stream::Traffic), projections);
         let end = |bounds: &Result<Bounds, String>| bounds.as_ref().ok().map(|bounds| bounds.last);
-        let mut all = vec![self.log_state(&config), self.catalogue_state(end(&config)), self.selector_state()];
-        for (projection, name, end) in [
-            (Projection::Config, "read_model_config", end(&config)),
-            (Projection::Traffic, "read_model_traffic", end(&traffic)),
+        let mut all = vec![self.log_state(&config), self.catalogue_state(end(&config))];
+        let mut selector = self.selector_state();
+        let complete_to = self.live().watch().complete_to;
+        self.set_behind(&mut selector, Stream::Traffic, complete_to, end(&traffic)).await;
+        all.push(selector);
+        for (projection, name, stream, end) in [
+            (Projection::Config, "read_model_config", Stream::Config, end(&config)),
+            (Projection::Traffic, "read_model_traffic", Stream::Traffic, end(&traffic)),
         ] {
             let found = projections.as_ref().map(|all| all.iter().find(|p| p.projection == projection.as_str()));
-            all.push(read_model_state(name, found, end));
+            let position = found.ok().flatten().map(|found| found.position);
+            let mut dependency = read_model_state(name, found);
+            self.set_behind(&mut dependency, stream, position, end).await;
+            all.push(dependency);
         }
         all
+    }
+
+    /// Tells how far a fold is behind its stream, where both are known.
+    async fn set_behind(&self, of: &mut Dependency, stream: Stream, position: Option<u64>, end: Option<u64>) {
+        let Some((position, end)) = position.zip(end) else { return };
+        of.behind = Some(end.saturating_sub(position));
+        let oldest = if end > position { self.taken_at(stream, position + 1).await } else { None };
+        let now = self.now();
+        let lag = oldest.map_or(Duration::ZERO, |at| now.since(at));
+        // Where the log doesn't say since when something waits, neither do we.
+        of.lag_ms = (end <= position || oldest.is_some()).then(|| u64::try_from(lag.as_millis()).unwrap_or(u64::MAX));
+    }
+
+    /// When the log took a message, or the first one after it.
+    async fn taken_at(&self, stream: Stream, sequence: u64) -> Option<LogTime> {
+        let found = tokio::time::timeout(ASK, self.log().read(stream, sequence, 1)).await.ok()?.ok()?;
+        found.first().map(|message| message.stored_at)
     }
 
     fn log_state(&self, config: &Result<Bounds, String>) -> Dependency {
@@ -68,7 +102,7 @@ impl State {
             Ok(_) => (true, "ok".to_owned()),
             Err(reason) => (false, reason.clone()),
         };
-        Dependency { name: "log", ready, state, position: None, behind: None }
+        Dependency::new("log", ready, state)
     }
 
     fn catalogue_state(&self, end: Option<u64>) -> Dependency {
@@ -81,11 +115,9 @@ impl State {
             (None, None, true) => "ok".to_owned(),
         };
         Dependency {
-            name: "catalogue",
-            ready: view.loaded && view.catalog.blocked_by.is_none(),
-            state,
             position: Some(position.to_string()),
             behind: end.map(|end| end.saturating_sub(position.0)),
+            ..Dependency::new("catalogue", view.loaded && view.catalog.blocked_by.is_none(), state)
         }
     }
 
@@ -98,15 +130,11 @@ impl State {
         };
         // Without it only the live state of sources is missing.
         let position = watch.position.map(|position| position.to_string());
-        Dependency { name: "selector_state", ready: true, state, position, behind: None }
+        Dependency { position, ..Dependency::new("selector_state", true, state) }
     }
 }
 
-fn read_model_state(
-    name: &'static str,
-    found: Result<Option<&ProjectionPosition>, &String>,
-    end: Option<u64>,
-) -> Dependency {
+fn read_model_state(name: &'static str, found: Result<Option<&ProjectionPosition>, &String>) -> Dependency {
     let state = match found {
         Ok(Some(position)) if position.unprojectable > 0 => {
             format!("ok, but {} events are in no table", position.unprojectable)
@@ -116,11 +144,5 @@ fn read_model_state(
         Err(reason) => reason.clone(),
     };
     let position = found.ok().flatten();
-    Dependency {
-        name,
-        ready: true,
-        state,
-        position: position.map(|p| p.position.to_string()),
-        behind: position.zip(end).map(|(p, end)| end.saturating_sub(p.position)),
-    }
+    Dependency { position: position.map(|p| p.position.to_string()), ..Dependency::new(name, true, state) }
 }

@@ -3,9 +3,12 @@
 //! Each projection is folded by one process at a time. A lease gives liveness: somebody folds. The epoch in the store
 //! gives safety: whoever took over last is the only one whose batches are taken, however long another one slept.
 
+mod aging;
+mod commit;
 mod gather;
 mod leader;
 mod losses;
+mod reader;
 pub mod refold;
 mod status;
 
@@ -36,6 +39,7 @@ pub struct ReadModels {
     journal: Journal,
     store: ReadModel,
     losses: LossConfig,
+    keep_days: Option<u32>,
     beating: Beating,
     config: Mutex<Status>,
     traffic: Mutex<Status>,
@@ -46,7 +50,13 @@ impl ReadModels {
     #[must_use]
     pub fn new(journal: Journal, store: ReadModel, losses: LossConfig) -> Self {
         let (config, traffic) = (Mutex::default(), Mutex::default());
-        Self { journal, store, losses, beating: Beating::default(), config, traffic }
+        Self { journal, store, losses, keep_days: None, beating: Beating::default(), config, traffic }
+    }
+
+    /// The same, where rows of traffic are kept for so many days, and not for ever.
+    #[must_use]
+    pub fn keeping(self, days: u32) -> Self {
+        Self { keep_days: Some(days), ..self }
     }
 
     /// How a projection is doing.
@@ -121,6 +131,10 @@ impl ReadModels {
     async fn begin(&self, projection: Projection) -> Result<Leader<'_>, StoreError> {
         self.store.migrate().await?;
         let status = self.held(projection);
-        Leader::take_over(projection, &self.journal, &self.store, status, &self.losses, &self.beating).await
+        let leader = Leader::take_over(projection, &self.journal, &self.store, status).await?;
+        Ok(match projection {
+            Projection::Traffic => leader.minding(&self.losses, &self.beating, self.keep_days),
+            Projection::Config => leader,
+        })
     }
 }

@@ -43,6 +43,10 @@ impl<T> Native for T where
 {
 }
 
+fn unreadable(column: &str, error: Unreadable) -> sqlx::Error {
+    sqlx::Error::ColumnDecode { index: column.to_owned(), source: Box::new(error) }
+}
+
 /// A field of a row.
 pub(crate) trait Column: Sized {
     /// What the driver knows it as.
@@ -56,8 +60,15 @@ pub(crate) trait Column: Sized {
 
     /// Reads the value from a named column.
     fn read(row: &PgRow, name: &str) -> Result<Self, sqlx::Error> {
-        Self::from_sql(row.try_get::<Self::Sql, _>(name)?)
-            .map_err(|error| sqlx::Error::ColumnDecode { index: name.to_owned(), source: Box::new(error) })
+        Self::from_sql(row.try_get::<Self::Sql, _>(name)?).map_err(|error| unreadable(name, error))
+    }
+
+    /// Reads the value from the column at a place, counted from 0.
+    fn at(row: &PgRow, place: usize) -> Result<Self, sqlx::Error> {
+        Self::from_sql(row.try_get::<Self::Sql, _>(place)?).map_err(|error| {
+            let name = row.columns().get(place).map(sqlx::Column::name).unwrap_or_default();
+            unreadable(name, error)
+        })
     }
 }
 

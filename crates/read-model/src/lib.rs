@@ -16,5 +16,6 @@ pub use checkpoint::{Checkpoint, Projection};
 pub use commit::{Batch, Committed};
 pub use compare::{Comparison, Difference};
 pub use error::StoreError;
+pub use partition::Dropped;
 pub use store::{Deadlines, ReadModel};
 pub use unprojectable::{Unprojectable, Why};

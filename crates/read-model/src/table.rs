@@ -32,7 +32,7 @@ pub(crate) trait Table: Sized + Send + Sync + Unpin + 'static {
     fn statements() -> &'static Statements;
     /// Binds one array per column.
     fn bind<'q>(rows: &[&Self], query: Bound<'q>) -> Bound<'q>;
-    /// Reads a row that was selected.
+    /// Reads a row of [`Table::select`].
     fn read(row: &PgRow) -> Result<Self, sqlx::Error>;
 
     /// Writes rows; rows that are there are replaced.
@@ -58,7 +58,8 @@ fn statements(table: &str, columns: &[(&str, &str)], key: &[&str]) -> Statements
     let mut updates = String::new();
     for (n, (name, pg)) in (1..).zip(columns) {
         let comma = if n == 1 { "" } else { ", " };
-        let written = write!(arrays, "{comma}${n}::{pg}[]");
+        // In the list of what is selected they are unnested in step, value by value; as a table each would be kept whole.
+        let written = write!(arrays, "{comma}unnest(${n}::{pg}[])");
         debug_assert!(written.is_ok(), "writing to a String doesn't fail");
         if !key.contains(name) {
             let comma = if updates.is_empty() { "" } else { ", " };
@@ -68,9 +69,7 @@ fn statements(table: &str, columns: &[(&str, &str)], key: &[&str]) -> Statements
     }
     let key = key.join(", ");
     Statements {
-        upsert: format!(
-            "insert into {table} ({names}) select * from unnest({arrays}) on conflict ({key}) do update set {updates}"
-        ),
+        upsert: format!("insert into {table} ({names}) select {arrays} on conflict ({key}) do update set {updates}"),
         select: format!("select {names} from {table}"),
     }
 }
@@ -98,7 +97,9 @@ macro_rules! table {
             }
 
             fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
-                Ok(Self { $($column: Column::read(row, stringify!($column))?),+ })
+                // The columns stand in the order in which they are selected.
+                let mut places = 0..;
+                Ok(Self { $($column: Column::at(row, places.next().unwrap_or_default())?),+ })
             }
         }
     };

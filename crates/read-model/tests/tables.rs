@@ -7,11 +7,11 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
-use waybill_domain::history::{Applied, Placed, RequestState, TrafficRows};
+use waybill_domain::history::{Applied, Day, Placed, RequestState, TrafficRows};
 use waybill_event::traffic::FinalState;
 use waybill_event::{GroupId, KeyId, LogTime, Position, RequestId, Source, decode_one};
 use waybill_read_model::read::{ConfigHistoryQuery, RequestQuery};
-use waybill_read_model::{Batch, Checkpoint, Committed, Deadlines, Projection, ReadModel, StoreError};
+use waybill_read_model::{Batch, Checkpoint, Committed, Deadlines, Dropped, Projection, ReadModel, StoreError};
 use waybill_services::{Finder, Launcher, Postgres, PostgresConfig};
 
 struct Ground {
@@ -277,6 +277,44 @@ async fn days_far_away_need_no_partition() {
     assert!(ground.store.history(foreign).await.unwrap().is_some());
     let query = RequestQuery { id_prefix: Some("ffffffff".to_owned()), limit: 9, ..RequestQuery::default() };
     assert_eq!(ground.store.requests(&query).await.unwrap().len(), 1);
+    ground.finish().await;
+}
+
+#[tokio::test]
+async fn old_days_are_dropped_but_never_one_with_an_open_request() {
+    let mut ground = Ground::new().await;
+    let (a, b, c) = (id("2026-09-01T23:59:59Z", 1), id("2026-09-02T00:00:00Z", 2), id("2026-11-29T09:00:00Z", 3));
+    ground.commit(TRAFFIC, &[admitted(1, a, 1, 1, "x"), started(2, a, 1, 7), finished(3, a, "failed")]).await.unwrap();
+    ground.commit(TRAFFIC, &[admitted(4, b, 1, 1, "x"), started(5, b, 1, 7)]).await.unwrap();
+    ground.commit(TRAFFIC, &[admitted(6, c, 1, 1, "x")]).await.unwrap();
+    let (day_a, day_b) = (Day::of_request(a), Day::of_request(b));
+    let leader = ground.checkpoint[1].clone();
+    let drop_before = async |first: Day| ground.store.drop_days_before(first, &leader).await.unwrap();
+
+    assert_eq!(drop_before(day_a).await, Dropped::default(), "the first day that is kept is kept");
+    let first = Day::of_request(c).before(30);
+    assert_eq!(drop_before(first).await, Dropped { days: vec![day_a], open: vec![day_b] });
+    let all = RequestQuery { limit: 10, ..RequestQuery::default() };
+    let ids = async |ground: &Ground| {
+        let rows = ground.store.requests(&all).await.unwrap();
+        rows.into_iter().map(|row| row.request_id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&ground).await, [c, b]);
+    assert!(ground.store.history(a).await.unwrap().is_none());
+
+    ground.commit(TRAFFIC, &[finished(7, b, "succeeded")]).await.unwrap();
+    let leader = ground.checkpoint[1].clone();
+    let dropped = ground.store.drop_days_before(first, &leader).await.unwrap();
+    assert_eq!(dropped, Dropped { days: vec![day_b], open: vec![] });
+    assert_eq!(ids(&ground).await, [c]);
+
+    // What comes late after all makes its day anew.
+    ground.commit(TRAFFIC, &[finished(8, a, "failed")]).await.unwrap();
+    assert_eq!(ids(&ground).await, [c, a]);
+    let _successor = ground.store.take_over(TRAFFIC).await.unwrap();
+    let refused = ground.store.drop_days_before(first, &leader).await;
+    assert!(matches!(refused, Err(StoreError::Fenced { .. })), "{refused:?}");
+    assert_eq!(ids(&ground).await, [c, a]);
     ground.finish().await;
 }
 

@@ -8,6 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::{until, wait_until};
 
+/// What `/proc` counts CPU time in; the kernel's interface fixes it.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Sends a signal; a process that is gone gets none.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
@@ -72,6 +75,17 @@ impl Descendants {
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// CPU time that those of them that still run have used, their ended children included; to 10 ms.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        let ticks = |pid: u32| -> Option<u64> {
+            let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let fields = text.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+            Some(fields.filter_map(|field| field.parse::<u64>().ok()).sum())
+        };
+        self.pids().filter_map(ticks).map(|ticks| TICK * u32::try_from(ticks).unwrap_or(u32::MAX)).sum()
     }
 
     /// Whether there were none.

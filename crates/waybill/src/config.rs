@@ -33,6 +33,9 @@ pub struct Config {
     /// What the admin role needs.
     #[serde(default)]
     pub admin: Admin,
+    /// What the projector needs.
+    #[serde(default)]
+    pub projector: Projector,
     /// What upkeep needs.
     #[serde(default)]
     pub upkeep: Upkeep,
@@ -128,6 +131,21 @@ pub struct Admin {
 impl Default for Admin {
     fn default() -> Self {
         Self { listen: SocketAddr::from(([127, 0, 0, 1], 8081)) }
+    }
+}
+
+/// What the projector needs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Projector {
+    /// Days for which rows of requests, attempts and outcomes are kept, beside the newest day. Not fewer than the traffic
+    /// stream keeps, or a fold from scratch finds what the tables no longer hold.
+    pub traffic_days: u32,
+}
+
+impl Default for Projector {
+    fn default() -> Self {
+        Self { traffic_days: 90 }
     }
 }
 

@@ -7,6 +7,7 @@ mod chaos;
 mod ci;
 mod deploy;
 mod layers;
+mod projector_rate;
 mod propagation;
 mod purity;
 mod simulate;
@@ -37,6 +38,8 @@ enum Command {
     Deploy,
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
     Layers,
+    /// Measures how many events a second the projector folds, and a burst at twice that.
+    ProjectorRate(projector_rate::Args),
     /// Measures how fast three replicas learn of an edit and of an opened breaker.
     Propagation(propagation::Args),
     /// Checks that the pure crates build alone and read no clock, file, network or randomness.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(&root, &args),
         Command::Deploy => deploy::run(&root),
         Command::Layers => layers::run(&root),
+        Command::ProjectorRate(args) => projector_rate::run(&root, &args),
         Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),
         Command::Simulate(args) => simulate::run(&root, &args),

@@ -30,6 +30,12 @@ impl Day {
         LogTime::from_micros(i64::from(self.0).saturating_mul(MICROS))
     }
 
+    /// The day so many days before it.
+    #[must_use]
+    pub const fn before(self, days: u32) -> Self {
+        Self(self.0.saturating_sub_unsigned(days))
+    }
+
     /// The day after it.
     #[must_use]
     pub fn next(self) -> Self {
@@ -60,6 +66,7 @@ mod tests {
         let day = Day::of_request(RequestId::from_parts(last, [255; 10]));
         assert_eq!(day.to_string(), "2026-11-29");
         assert_eq!(day.next().start().to_string(), "2026-11-30T00:00:00.000000Z");
+        assert_eq!(day.before(30).to_string(), "2026-10-30");
         assert_eq!(Day::of(LogTime::from_micros(-1)).to_string(), "1969-12-31");
     }
 }

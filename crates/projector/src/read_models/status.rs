@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
 use waybill_domain::catalog::UnknownEdit;
 use waybill_event::LogTime;
+
+use crate::lag::{Behind, events_in};
 
 /// How a projection is doing, as seen from this process.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +20,8 @@ pub struct Status {
     pub stored_at: Option<LogTime>,
     /// Sequence of the log's last message, as last asked.
     pub end: u64,
-    /// Since when the fold hasn't been at the log's end, as far as is known; `None` when it is.
-    pub behind_since: Option<Instant>,
+    /// Whether it is at the log's end, as far as is known, and since when not.
+    pub behind: Behind,
     /// What hinders it now, in words.
     pub trouble: Option<String>,
     /// The edit that this program can't read, and at which the projection stands still.
@@ -34,6 +35,8 @@ pub struct Status {
 pub struct Counts {
     /// Batches committed.
     pub batches: u64,
+    /// Messages folded.
+    pub messages: u64,
     /// Events folded.
     pub events: u64,
     /// Events dropped because they had been folded before.
@@ -48,6 +51,8 @@ pub struct Counts {
     pub missing_events: u64,
     /// Requests that were declared lost.
     pub declared_lost: u64,
+    /// Days of traffic that were dropped for their age.
+    pub dropped_days: u64,
 }
 
 impl Status {
@@ -57,10 +62,15 @@ impl Status {
         self.end.saturating_sub(self.position)
     }
 
-    /// For how long the fold hasn't been at the log's end; zero when it is. How old the rows are is another thing: see
-    /// `stored_at`.
+    /// About how many events these hold: as many a message as were met so far.
     #[must_use]
-    pub fn lag(&self) -> Duration {
-        self.behind_since.map_or(Duration::ZERO, |since| since.elapsed())
+    pub fn lag_events(&self) -> u64 {
+        events_in(self.lag_messages(), self.counts.events, self.counts.messages)
+    }
+
+    /// How long the oldest message that isn't folded has waited, at most; zero when all are folded.
+    #[must_use]
+    pub fn lag(&self, now: LogTime) -> Duration {
+        self.behind.lag(self.stored_at, now)
     }
 }

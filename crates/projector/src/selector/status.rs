@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
 use waybill_event::{ConfigPosition, LogTime};
+
+use crate::lag::{Behind, events_in};
 
 /// How the selector's fold is doing, as seen from this process.
 #[derive(Debug, Clone, Default)]
@@ -18,8 +19,8 @@ pub struct Status {
     pub stored_at: Option<LogTime>,
     /// Sequence of the log's last message, as last asked.
     pub end: u64,
-    /// Since when a message has been waiting here that isn't folded; `None` when all are.
-    pub waiting_since: Option<Instant>,
+    /// Whether it is at the log's end, as far as is known, and since when not.
+    pub behind: Behind,
     /// Configuration that was read.
     pub config_fed: ConfigPosition,
     /// Configuration that is adopted.
@@ -45,6 +46,8 @@ pub struct Counts {
     pub terms: u64,
     /// Events folded.
     pub events: u64,
+    /// Messages folded.
+    pub messages: u64,
     /// Events dropped because they had been folded before.
     pub duplicates: u64,
     /// Events of types or versions that aren't known here.
@@ -72,9 +75,15 @@ impl Status {
         self.end.saturating_sub(self.position)
     }
 
-    /// For how long the oldest message that isn't folded has been waiting here; zero when all are folded.
+    /// About how many events these hold: as many a message as were met so far.
     #[must_use]
-    pub fn lag(&self) -> Duration {
-        self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed())
+    pub fn lag_events(&self) -> u64 {
+        events_in(self.lag_messages(), self.counts.events, self.counts.messages)
+    }
+
+    /// How long the oldest message that isn't folded has waited, at most; zero when all are folded.
+    #[must_use]
+    pub fn lag(&self, now: LogTime) -> Duration {
+        self.behind.lag(self.stored_at, now)
     }
 }

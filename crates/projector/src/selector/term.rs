@@ -24,6 +24,7 @@ use super::schedule::Schedule;
 use super::status::Status;
 use super::takeover::{Lost, TakenOver, encode, take_over};
 use super::write::{Write, Written, write};
+use crate::lag::Behind;
 
 /// Values written at a time.
 const WRITES_AT_A_TIME: usize = 8;
@@ -113,6 +114,8 @@ impl<'a> Term<'a> {
         term.take_effects(effects);
         term.tell(|status| {
             status.leading = true;
+            status.position = checkpointed.sequence;
+            status.behind = Behind::default();
             status.counts.terms += 1;
             status.trouble = None;
         });
@@ -285,10 +288,7 @@ impl<'a> Term<'a> {
         let Some(bounds) = bounds else { return };
         self.tell(|status| {
             status.end = bounds.last;
-            status.waiting_since = match (status.lag_messages(), status.waiting_since) {
-                (0, _) => None,
-                (_, since) => since.or_else(|| Some(Instant::now())),
-            };
+            status.behind.ends_at(bounds.last);
         });
     }
 
@@ -309,9 +309,8 @@ impl<'a> Term<'a> {
         status.unwritten = self.schedule.unwritten_count();
         status.unannounced = self.announcements.waiting();
         also(&mut status);
-        if status.lag_messages() == 0 {
-            status.waiting_since = None;
-        }
+        let (position, end) = (status.position, status.end);
+        status.behind.update(position, end);
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Ground {
     pub(crate) postgres: Postgres,
     /// How long a boot may be silent before its open requests are given up.
     pub(crate) absence: Duration,
+    /// Days of traffic that are kept.
+    pub(crate) keep_days: Option<u32>,
     _dir: TempDir,
 }
 
@@ -42,7 +44,7 @@ impl Ground {
         let deadlines = Deadlines { connect: Duration::from_secs(3), ..Deadlines::default() };
         let store = ReadModel::connect(postgres.url().expose_secret(), 5, deadlines).unwrap();
         let memory = Memory::started_at(start_of_time());
-        Self { journal: memory.journal(), memory, store, postgres, absence: ABSENCE, _dir: dir }
+        Self { journal: memory.journal(), memory, store, postgres, absence: ABSENCE, keep_days: None, _dir: dir }
     }
 
     pub(crate) async fn append(&self, stream: Stream, subject: &str, payload: Vec<u8>) -> u64 {
@@ -66,7 +68,11 @@ impl Ground {
             look_every: Duration::from_millis(50),
             ..LossConfig::new("projector-1".parse().unwrap(), clock)
         };
-        Arc::new(ReadModels::new(self.journal.clone(), self.store.clone(), losses))
+        let models = ReadModels::new(self.journal.clone(), self.store.clone(), losses);
+        Arc::new(match self.keep_days {
+            Some(days) => models.keeping(days),
+            None => models,
+        })
     }
 
     /// A runner that doesn't ask whether it may.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
+mod aging;
 mod folding;
 mod ground;
 mod losses;

@@ -17,9 +17,9 @@ impl Status {
         if api.wants_json() {
             api.out().json(&answer)?;
         } else {
-            let mut table = Table::new(&["dependency", "ready", "state", "position", "behind"]);
+            let mut table = Table::new(&["dependency", "ready", "state", "position", "behind", "lag ms"]);
             for dependency in list(&answer, "dependencies") {
-                table.row(["name", "ready", "state", "position", "behind"].map(|name| member(dependency, name)));
+                table.row(["name", "ready", "state", "position", "behind", "lag_ms"].map(|name| member(dependency, name)));
             }
             api.out().table(&table, "nothing is depended on")?;
         }

@@ -133,6 +133,7 @@ impl Role for Running {
         let asked = asked.into_iter().map(|d| Dependency {
             behind: d.behind,
             position: d.position,
+            lag_ms: d.lag_ms,
             ..Dependency::new(d.name, d.ready, d.state)
         });
         asked.chain([self.durability.dependency()]).collect()

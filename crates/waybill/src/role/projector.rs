@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -30,7 +31,48 @@ struct Projector {
     durability: Arc<Durability>,
     selector: Arc<Runner>,
     read_models: Arc<ReadModels>,
+    clock: waybill_journal::outbox::Clock,
     stop: CancellationToken,
+}
+
+/// How a fold stands, as all of them tell it.
+struct Standing {
+    fold: &'static str,
+    leading: bool,
+    position: u64,
+    lag_ms: u64,
+    behind_messages: u64,
+    behind_events: u64,
+    events: u64,
+}
+
+impl Projector {
+    fn folds(&self) -> [Standing; 3] {
+        let now = (self.clock)();
+        let selector = self.selector.status();
+        let read_model = |projection: Projection| {
+            let status = self.read_models.status(projection);
+            Standing {
+                fold: projection.as_str(),
+                leading: status.leading,
+                position: status.position,
+                lag_ms: millis(status.lag(now)),
+                behind_messages: status.lag_messages(),
+                behind_events: status.lag_events(),
+                events: status.counts.events,
+            }
+        };
+        let selector = Standing {
+            fold: "selector",
+            leading: selector.leading,
+            position: selector.position,
+            lag_ms: millis(selector.lag(now)),
+            behind_messages: selector.lag_messages(),
+            behind_events: selector.lag_events(),
+            events: selector.counts.events,
+        };
+        [selector, read_model(Projection::Config), read_model(Projection::Traffic)]
+    }
 }
 
 /// Runs the role until it is asked to stop.
@@ -55,9 +97,12 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let role = Arc::new(Projector {
         name: booted.config.name.clone(),
         selector: Arc::new(Runner::new(journal.clone(), config)),
-        read_models: Arc::new(ReadModels::new(journal.clone(), store.clone(), losses)),
+        read_models: Arc::new(
+            ReadModels::new(journal.clone(), store.clone(), losses).keeping(booted.config.projector.traffic_days),
+        ),
         connection: connection.clone(),
         durability,
+        clock: clock.or_system(),
         stop: booted.stop.clone(),
     });
     let read_models = role.read_models.clone();
@@ -106,9 +151,9 @@ impl Role for Projector {
 
     async fn dependencies(&self) -> Vec<Dependency> {
         let mut all = vec![super::log_dependency(self.connection.health()), self.durability.dependency()];
-        let selector = self.selector.status();
+        let (selector, now) = (self.selector.status(), (self.clock)());
         all.push(Dependency {
-            lag_ms: Some(millis(selector.lag())),
+            lag_ms: Some(millis(selector.lag(now))),
             behind: Some(selector.lag_messages()),
             position: Some(selector.position.to_string()),
             ..Dependency::new("selector", true, led(selector.leading, selector.trouble.as_deref()))
@@ -119,7 +164,7 @@ impl Role for Projector {
             let status = self.read_models.status(projection);
             // Without Postgres the selector still folds: the role serves with it away, and says so.
             all.push(Dependency {
-                lag_ms: Some(millis(status.lag())),
+                lag_ms: Some(millis(status.lag(now))),
                 behind: Some(status.lag_messages()),
                 position: Some(status.position.to_string()),
                 ..Dependency::new(name, status.stopped_by.is_none(), led(status.leading, status.trouble.as_deref()))
@@ -136,30 +181,36 @@ impl Role for Projector {
         let mut registry = Registry::with_prefix("waybill");
         let families = [
             ("fold_leading", "Whether this process leads the fold"),
-            ("fold_lag_milliseconds", "How long the oldest unfolded message has waited"),
+            ("fold_position", "Sequence of the last message folded"),
+            ("fold_lag_milliseconds", "How long the oldest message that isn't folded has waited"),
             ("fold_behind_messages", "Messages not folded yet"),
+            ("fold_behind_events", "About how many events these hold"),
         ]
         .map(|(name, help)| {
             let family = Family::<OfFold, Gauge>::default();
             registry.register(name, help, family.clone());
             family
         });
-        let selector = self.selector.status();
-        let mut rows = vec![("selector", selector.leading, millis(selector.lag()), selector.lag_messages())];
-        for projection in [Projection::Config, Projection::Traffic] {
-            let status = self.read_models.status(projection);
-            rows.push((projection.as_str(), status.leading, millis(status.lag()), status.lag_messages()));
-        }
-        for (fold, leading, lag, behind) in rows {
-            for (family, value) in families.iter().zip([u64::from(leading), lag, behind]) {
-                let labels = OfFold { fold: fold.to_owned() };
+        let events = Family::<OfFold, Counter>::default();
+        registry.register("fold_events", "Events folded by this process", events.clone());
+        for fold in self.folds() {
+            let labels = OfFold { fold: fold.fold.to_owned() };
+            let leading = u64::from(fold.leading);
+            let values = [leading, fold.position, fold.lag_ms, fold.behind_messages, fold.behind_events];
+            for (family, value) in families.iter().zip(values) {
                 family.get_or_create(&labels).set(i64::try_from(value).unwrap_or(i64::MAX));
             }
+            events.get_or_create(&labels).inc_by(fold.events);
         }
-        let declared = Gauge::<i64>::default();
-        let counted = self.read_models.status(Projection::Traffic).counts.declared_lost;
-        declared.set(i64::try_from(counted).unwrap_or(i64::MAX));
-        registry.register("requests_declared_lost", "Requests whose owners this process declared lost", declared);
+        let counts = self.read_models.status(Projection::Traffic).counts;
+        for (name, help, count) in [
+            ("requests_declared_lost", "Requests whose owners this process declared lost", counts.declared_lost),
+            ("traffic_days_dropped", "Days of traffic that this process dropped for their age", counts.dropped_days),
+        ] {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            registry.register(name, help, gauge);
+        }
         super::render(&registry)
     }
 }

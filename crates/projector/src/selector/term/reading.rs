@@ -100,6 +100,7 @@ impl Term<'_> {
         self.tell(|status| {
             status.counts.events += folded;
             if done {
+                status.counts.messages += 1;
                 status.position = sequence;
                 status.stored_at = Some(stored_at);
                 status.end = status.end.max(sequence);

@@ -1,0 +1,41 @@
+//! More at once than the projector folds: what is behind is caught up, nothing is missing, no client notices. In full size
+//! and with figures: `cargo xtask projector-rate`.
+
+use std::time::Duration;
+
+use waybill_tests::Bench;
+use waybill_tests::folding::{burst, catch_up, missing, prepared};
+use waybill_tests::traffic::{Histories, Load, Replicas};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_at_twice_the_ceiling_is_caught_up_afterwards() {
+    let bench = Bench::of(2).await;
+    prepared(&bench).await;
+    let histories = Histories::recorded(&bench.fleet).await;
+    let mut replicas = Replicas::start(&bench.fleet, 2).await;
+
+    let waiting = Load { requests: 4_000, rate: 4_000, open: 200 };
+    let folds = catch_up(&bench, &mut replicas, &histories, waiting).await;
+    assert_eq!(folds.written.requests, 4_000);
+    let per_second = folds.traffic.per_second().min(folds.selector.per_second()) / histories.events_per_request();
+
+    let rate = (2.0 * per_second) as u64;
+    let told = burst(&bench, &mut replicas, &histories, Load { requests: 2 * rate, rate, open: 200 }).await;
+    replicas.close().await;
+    assert_eq!(told.refused, 0, "{told}");
+    assert!(told.served > 20, "{told}");
+    assert!(told.longest_lag > Duration::from_millis(200), "it was behind, and said so: {told}");
+    assert_eq!(missing(&bench, folds.written.requests + told.written.requests + told.served).await, None, "{told}");
+
+    let metrics = bench.fleet.metrics("projector-1").await;
+    for fold in ["selector", "config", "traffic"] {
+        for name in ["fold_lag_milliseconds", "fold_behind_messages", "fold_behind_events"] {
+            let line = format!("waybill_{name}{{fold=\"{fold}\"}} 0\n");
+            assert!(metrics.contains(&line), "{line}: {metrics}");
+        }
+    }
+    let status = bench.admin().get("/status").await;
+    let lags = status["dependencies"].as_array().unwrap().iter().filter(|d| d["lag_ms"] == 0).count();
+    assert_eq!(lags, 3, "the folds of the log, as administrators see them: {status}");
+    bench.fleet.stop().await;
+}
