@@ -28,7 +28,7 @@ pub use fleet::{Checkpoint, Effects, FleetState, NeedConfig};
 pub use plan::Plan;
 pub use state::{FOLD_KEY, Revisions, SourceState, value_key};
 pub use table::{Table, Unavailable};
-pub use transition::{Transition, Turn};
+pub use transition::{Transition, Turn, Unannounced};
 pub use view::View;
 pub use wheel::Wheel;
 

@@ -15,7 +15,7 @@ use super::apply::{Transitions, apply_evidence};
 use super::evidence::{Evidence, Place, Says};
 use super::factors::{Load, factors};
 use super::state::SourceState;
-use super::transition::{Transition, Turn};
+use super::transition::{Transition, Turn, Unannounced};
 use crate::dedup::{Dedup, Seen};
 
 use adopted::{Adopted, ChannelEdit, Edit};
@@ -79,6 +79,9 @@ pub struct Checkpoint {
     pub config: ConfigPosition,
     /// Events folded, per producer and boot.
     pub seen: Dedup,
+    /// Transitions up to the position that the log had no room for: a new leader announces them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unannounced: Vec<Unannounced>,
 }
 
 /// The fleet's state.
@@ -97,7 +100,7 @@ impl FleetState {
     /// covers. Feed the configuration from its beginning, then call [`FleetState::reconcile`].
     #[must_use]
     pub fn restore(checkpoint: Checkpoint, values: impl IntoIterator<Item = SourceState>) -> Self {
-        let Checkpoint { epoch: _, position, config, seen } = checkpoint;
+        let Checkpoint { epoch: _, position, config, seen, unannounced: _ } = checkpoint;
         let clean = |mut value: SourceState| {
             value.unannounced = Vec::new();
             (value.source, value)
@@ -262,7 +265,13 @@ impl FleetState {
     /// The checkpoint of the present position, to be written when all values are complete up to there.
     #[must_use]
     pub fn checkpoint(&self, epoch: u64) -> Checkpoint {
-        Checkpoint { epoch, position: self.position, config: self.adopted.position(), seen: self.seen.clone() }
+        Checkpoint {
+            epoch,
+            position: self.position,
+            config: self.adopted.position(),
+            seen: self.seen.clone(),
+            unannounced: Vec::new(),
+        }
     }
 
     fn evidence(&mut self, evidence: &Evidence, place: Place, effects: &mut Effects) {

@@ -27,6 +27,17 @@ pub struct Transition {
     pub turn: Turn,
 }
 
+/// A transition that the log doesn't tell of yet, with what its announcement says besides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unannounced {
+    /// The transition.
+    pub transition: Transition,
+    /// Version of the source's entity.
+    pub rev: u64,
+    /// The adopted configuration.
+    pub config: ConfigPosition,
+}
+
 /// What a transition did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "to", rename_all = "snake_case")]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
-use waybill_domain::selector::Transition;
+use waybill_domain::selector::{Transition, Unannounced};
 use waybill_event::control::ConfigApplied;
 use waybill_event::{ConfigPosition, Draft, Event, Identity, LogTime, Position, ProducerId, Source};
 use waybill_journal::{AppendError, Expect, Log, Record, Stream};
@@ -24,8 +24,14 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// A transition that waits to be announced.
 #[derive(Debug, Clone)]
 struct Waiting {
-    transition: Transition,
+    told: Unannounced,
     event: Event,
+}
+
+impl Waiting {
+    fn is_by(&self, position: Position) -> bool {
+        self.told.transition.position.is_none_or(|at| at <= position)
+    }
 }
 
 /// What the log has taken.
@@ -102,13 +108,18 @@ impl Announcements {
 
     /// Whether a transition at or before `position` waits.
     pub(super) fn lacks(&self, position: Position) -> bool {
-        self.waiting.iter().any(|one| one.transition.position.is_none_or(|at| at <= position))
+        self.waiting.iter().any(|one| one.is_by(position))
+    }
+
+    /// The transitions at or before `position` that the log hasn't taken.
+    pub(super) fn by(&self, position: Position) -> Vec<Unannounced> {
+        self.waiting.iter().filter(|one| one.is_by(position)).map(|one| one.told.clone()).collect()
     }
 
     /// The transitions of a source that the log hasn't taken.
     pub(super) fn of(&self, source: Source) -> Vec<Transition> {
-        let of_source = self.waiting.iter().filter(|one| one.transition.source() == source);
-        of_source.map(|one| one.transition.clone()).collect()
+        let transitions = self.waiting.iter().map(|one| &one.told.transition);
+        transitions.filter(|transition| transition.source() == source).cloned().collect()
     }
 
     /// Waits until the log has taken the next one; for ever when there is none. It may be dropped and called again.
@@ -128,7 +139,8 @@ impl Announcements {
 
     fn push(&mut self, transition: &Transition, rev: u64, config: ConfigPosition) {
         if let Some(event) = transition.announcement(self.producer.clone(), rev, config) {
-            self.waiting.push_back(Waiting { transition: transition.clone(), event });
+            let told = Unannounced { transition: transition.clone(), rev, config };
+            self.waiting.push_back(Waiting { told, event });
         }
     }
 

@@ -13,7 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use waybill_domain::selector::{Checkpoint, FOLD_KEY, FleetState, value_key};
+use waybill_domain::selector::{Checkpoint, FOLD_KEY, FleetState, Unannounced, value_key};
 use waybill_event::{DecodeError, Event, LogTime, Position, Source};
 use waybill_journal::log::Following;
 use waybill_journal::{Bounds, Journal, Start, Stream};
@@ -37,6 +37,8 @@ const WRITE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 struct Cycle {
     checkpoint: Checkpoint,
     waiting: BTreeSet<Source>,
+    /// How long it waits for the log to take the announcements.
+    until: Instant,
 }
 
 /// A message whose events are being folded.
@@ -81,6 +83,9 @@ impl<'a> Term<'a> {
         let TakenOver { epoch, checkpoint, fold_revision, values, revisions } = take_over(&journal.keyed).await?;
         let from = checkpoint.position.sequence.saturating_add(1);
         let mut announcements = Announcements::new(Arc::clone(&journal.log), config.producer.clone(), epoch);
+        for Unannounced { transition, rev, config } in &checkpoint.unannounced {
+            announcements.take_over(transition, *rev, *config);
+        }
         for value in &values {
             let lost = value.unannounced.iter().filter(|t| t.position > Some(checkpoint.position));
             lost.for_each(|transition| announcements.take_over(transition, value.rev, value.config));
@@ -228,7 +233,8 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// A checkpoint is the present position, once every value is complete up to it and every announcement is in the log.
+    /// A checkpoint is the present position, once every value is complete up to it and every announcement is in the log. A
+    /// full log takes none, and no room is made in it before the checkpoint moves: then it lists what isn't announced.
     fn begin_checkpoint(&mut self) -> Result<(), Lost> {
         if self.fold_write.is_some() {
             return Ok(());
@@ -236,12 +242,14 @@ impl<'a> Term<'a> {
         if self.may_begin_cycle() && Instant::now() >= self.next_cycle {
             self.next_cycle = Instant::now() + self.config.pace.checkpoint_every;
             let checkpoint = self.fleet.checkpoint(self.epoch);
-            self.cycle = Some(Cycle { checkpoint, waiting: self.schedule.unwritten() });
+            self.cycle = Some(Cycle { checkpoint, waiting: self.schedule.unwritten(), until: self.next_cycle });
         }
-        let ready = |cycle: &Cycle| cycle.waiting.is_empty() && !self.announcements.lacks(cycle.checkpoint.position);
+        let announced = |cycle: &Cycle| !self.announcements.lacks(cycle.checkpoint.position);
+        let ready = |cycle: &Cycle| cycle.waiting.is_empty() && (announced(cycle) || Instant::now() >= cycle.until);
         if self.cycle.as_ref().is_some_and(ready)
-            && let Some(cycle) = self.cycle.take()
+            && let Some(mut cycle) = self.cycle.take()
         {
+            cycle.checkpoint.unannounced = self.announcements.by(cycle.checkpoint.position);
             self.checkpointed = cycle.checkpoint.position;
             let (keyed, bytes) = (Arc::clone(&self.journal.keyed), encode(&cycle.checkpoint)?);
             let revision = Some(self.fold_revision);
@@ -297,7 +305,8 @@ impl<'a> Term<'a> {
         let room = self.writes.len() < WRITES_AT_A_TIME;
         let due = self.schedule.wake_at().filter(|_| room);
         let at_most = Instant::now() + END_EVERY;
-        [cycle, due].into_iter().flatten().min().unwrap_or(at_most).min(at_most)
+        let impatient = self.cycle.as_ref().filter(|cycle| cycle.waiting.is_empty()).map(|cycle| cycle.until);
+        [cycle, due, impatient].into_iter().flatten().min().unwrap_or(at_most).min(at_most)
     }
 
     fn tell(&self, also: impl FnOnce(&mut Status)) {

@@ -218,6 +218,39 @@ async fn a_stopped_leader_leaves_nothing_to_fold() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_log_holds_up_no_checkpoint_and_the_next_leader_announces() {
+    let memory = memory();
+    let journal = memory.journal();
+    edit(&journal, A, 1).await;
+    let mut log = Writer::new("proxy-1");
+    let first = runner(journal.clone(), &memory, "projector-1");
+    led(&first, async {
+        until_value(&journal, A, "A is published", |_| true).await;
+        break_a(&mut log, &journal, memory.now()).await;
+        memory.set_max_bytes(Stream::Traffic, 1);
+        until_value(&journal, A, "A is open", |value| value.whole.breaker.opening().is_some()).await;
+        // Room is made up to the checkpoint only.
+        until_checkpointed(&first, &journal).await;
+    })
+    .await;
+    let opened =
+        async || events(&journal).await.iter().filter(|e| matches!(e.draft.body, Body::BreakerOpened(_))).count();
+    assert_eq!((opened().await, first.status().unannounced), (0, 2));
+
+    memory.set_max_bytes(Stream::Traffic, 0);
+    let second = runner(journal.clone(), &memory, "projector-2");
+    led(&second, async {
+        until("both openings are announced", async || opened().await == 2).await;
+        until_folded(&second, &journal).await;
+        until_checkpointed(&second, &journal).await;
+    })
+    .await;
+    let third = runner(journal.clone(), &memory, "projector-3");
+    led(&third, until_value(&journal, A, "it is rewritten", |value| value.epoch == 3)).await;
+    assert_eq!(opened().await, 2, "nothing is announced again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_killed_anywhere_is_followed_by_one_that_comes_to_the_same() {
     for killed_after in [0, 2, 3, 5, 1_500] {
         let memory = memory();
