@@ -15,8 +15,11 @@ use super::refold::Refold;
 use super::{Scale, mix};
 use crate::Bench;
 
+/// How long anything may take to be itself again. A machine that is busy with other things needs minutes until a node has
+/// read its store.
+pub(super) const RECOVERED: Duration = Duration::from_secs(240);
 /// How long a fleet may take until it rests: an owner that is killed again and again is declared lost last.
-const REST: Duration = Duration::from_secs(120);
+const REST: Duration = Duration::from_secs(300);
 /// Time open requests get at a stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -80,9 +83,7 @@ impl Ground {
     /// has an end.
     pub(super) async fn rest(&self) {
         let fleet = &self.bench.fleet;
-        for process in fleet.processes().into_iter().filter(|process| process.ops_url.is_some()) {
-            fleet.ready(&process.name).await;
-        }
+        self.all_ready().await;
         let (tables, connection) = (fleet.tables(), fleet.log("operator").await);
         wait_until(REST, "the fleet rests", async || {
             for number in 1..=fleet.proxies().len() {
@@ -100,6 +101,18 @@ impl Ground {
         .await;
         tables.close().await;
         connection.close().await;
+    }
+
+    /// Waits until every role is ready.
+    pub(super) async fn all_ready(&self) {
+        let fleet = &self.bench.fleet;
+        for process in fleet.processes().into_iter().filter(|process| process.ops_url.is_some()) {
+            wait_until(RECOVERED, format_args!("{} is ready", process.name), async || {
+                let readiness = fleet.readiness(&process.name).await;
+                until(matches!(readiness, Some((200, _))), || format!("{readiness:?}"))
+            })
+            .await;
+        }
     }
 
     async fn outbox_behind(&self, proxy: &str) -> Option<u64> {

@@ -1,15 +1,13 @@
 //! The kill matrix: one case after the other against one fleet under load.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use reqwest::Method;
 use waybill_testkit::{Stream, until, wait_until};
 
+use super::ground::RECOVERED;
 use super::truth::{self, Killed};
 use super::{Blow, Case, Ground, Plan, mix, refold};
-
-/// How long anything may take to be itself again.
-const RECOVERED: Duration = Duration::from_secs(60);
 
 /// Runs the cases in their order; `told` hears of each as it ends.
 pub async fn kills(ground: &mut Ground, plans: &[Plan], mut told: impl FnMut(&Case)) -> Vec<Case> {
@@ -137,9 +135,7 @@ async fn recovered(ground: &Ground) {
         })
         .await;
     }
-    for process in fleet.processes().into_iter().filter(|process| process.ops_url.is_some()) {
-        fleet.ready(&process.name).await;
-    }
+    ground.all_ready().await;
     for fold in ["selector", "traffic", "config"] {
         wait_until(RECOVERED, format_args!("somebody leads {fold}"), async || {
             let leader = fleet.fold_leader(fold).await;

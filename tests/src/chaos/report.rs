@@ -110,7 +110,7 @@ case something is killed (`kill -9`), frozen (SIGSTOP) or stopped (SIGTERM), and
 
 - each request that the upstream saw has exactly one history; its end is what the client got and what the upstream served, or `owner_lost` where a killed
   proxy held it; its attempts are the calls that the upstream saw, in their order;
-- clients saw errors only where a killed proxy held their open request (also one that was sent up to 250 ms after its death, on a connection that the client
+- clients saw errors only where a killed proxy held their open request (also one that was sent up to 500 ms after its death, on a connection that the client
   didn't know to be dead), or where the script meant them;
 - the ordinals of every boot stand in the log without a gap, in order; an event that stands there twice is applied once;
 - folding the log from nothing gives the same rows, the same published value of every source, and the same view of it at every proxy.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use waybill_testkit::{Haproxy, Load, until, wait_until};
 
+use super::ground::RECOVERED;
 use super::{Case, Ground, mix, refold, truth};
 
-/// How long a replica may take from being asked to stop until it is ready again.
-const RESTARTED: Duration = Duration::from_secs(60);
 /// The deployment's balancer looks twice a second: until it has seen a replica, nobody goes to it.
 const SEEN_READY: Duration = Duration::from_secs(1);
 
@@ -72,12 +71,12 @@ fn config() -> std::path::PathBuf {
 async fn restart(ground: &Ground, name: &str) {
     let fleet = &ground.bench.fleet;
     let before = fleet.terminate(name);
-    wait_until(RESTARTED, format_args!("{name} is started again"), async || {
+    wait_until(RECOVERED, format_args!("{name} is started again"), async || {
         let now = fleet.process(name);
         until(now.pid != before, || format!("{now:?}"))
     })
     .await;
-    fleet.ready(name).await;
+    ground.all_ready().await;
     tokio::time::sleep(SEEN_READY).await;
 }
 

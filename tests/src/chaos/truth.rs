@@ -11,7 +11,7 @@ use super::{Case, Ground, mix};
 
 /// How long a client's connection may take to learn that its proxy is dead: what is sent on it until then is lost with
 /// the proxy, as what was open at its death.
-const NOT_HEARD_YET: Duration = Duration::from_millis(250);
+const NOT_HEARD_YET: Duration = Duration::from_millis(500);
 /// How many violations of a kind are told one by one.
 const TOLD: usize = 5;
 
