@@ -13,6 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use waybill_domain::selector::fleet::Urgency;
 use waybill_domain::selector::{Checkpoint, FOLD_KEY, FleetState, Unannounced, value_key};
 use waybill_event::{DecodeError, Event, LogTime, Position, Source};
 use waybill_journal::log::Following;
@@ -58,6 +59,9 @@ pub(super) struct Term<'a> {
     schedule: Schedule,
     announcements: Announcements,
     revisions: BTreeMap<Source, u64>,
+    /// Sources that are no more, since when. Their values stand until a checkpoint is past that: who folds again from an
+    /// earlier one needs them.
+    removals: BTreeMap<Source, Position>,
     writes: FuturesUnordered<BoxFuture<'static, Write>>,
     fold_revision: u64,
     /// The checkpoint that waits for its values, and the write of one that waited.
@@ -101,6 +105,7 @@ impl<'a> Term<'a> {
             schedule: Schedule::new(config.pace),
             announcements,
             revisions,
+            removals: BTreeMap::new(),
             writes: FuturesUnordered::new(),
             fold_revision,
             cycle: None,
@@ -188,6 +193,11 @@ impl<'a> Term<'a> {
                     position = value.position;
                     Some(encode(&value)?)
                 }
+                None if self.removals.contains_key(&source) => {
+                    self.schedule.removed(source);
+                    self.complete(source, position);
+                    continue;
+                }
                 None => None,
             };
             let revision = self.revisions.get(&source).copied();
@@ -269,6 +279,10 @@ impl<'a> Term<'a> {
         match written {
             Written::Done(revision) => {
                 self.fold_revision = revision;
+                let (checkpointed, now) = (self.checkpointed, Instant::now());
+                for (source, _) in self.removals.extract_if(.., |_, since| *since <= checkpointed) {
+                    self.schedule.touch(source, Urgency::Now, now);
+                }
                 self.tell(|status| status.counts.checkpoints += 1);
             }
             Written::Moved(Some(revision)) => {
@@ -283,6 +297,17 @@ impl<'a> Term<'a> {
             Written::Deposed(epoch) => return Err(Lost::Deposed { epoch }),
         }
         Ok(())
+    }
+
+    /// A source is no more. A checkpoint from before can't have its value any more.
+    fn remove(&mut self, source: Source) {
+        let since = self.fleet.position();
+        if since <= self.checkpointed {
+            self.schedule.touch(source, Urgency::Now, Instant::now());
+            return;
+        }
+        self.removals.insert(source, since);
+        self.cycle.take_if(|cycle| cycle.waiting.contains(&source));
     }
 
     fn sent(&self, sent: Sent) {
@@ -315,7 +340,7 @@ impl<'a> Term<'a> {
         status.config_fed = self.fleet.fed();
         status.config_adopted = self.fleet.adopted();
         status.sources = self.fleet.len();
-        status.unwritten = self.schedule.unwritten_count();
+        status.unwritten = self.schedule.unwritten_count() + self.removals.len();
         status.unannounced = self.announcements.waiting();
         also(&mut status);
         let (position, end) = (status.position, status.end);

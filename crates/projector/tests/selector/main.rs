@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use waybill_domain::selector::SourceState;
+use waybill_domain::selector::{Checkpoint, SourceState};
 use waybill_event::failure::Health;
 use waybill_event::{Body, Boot, LogTime};
 use waybill_journal::faulty::{Faults, Faulty};
@@ -93,11 +93,14 @@ async fn until_folded(runner: &Runner, journal: &Journal) {
 async fn until_checkpointed(runner: &Runner, journal: &Journal) {
     until("the checkpoint is at the end", async || {
         let end = journal.log.bounds(Stream::Traffic).await.unwrap().last;
-        let entry = journal.keyed.get(Bucket::Selector, "_fold").await.unwrap().unwrap();
-        let checkpoint: waybill_domain::selector::Checkpoint = serde_json::from_slice(&entry.value).unwrap();
-        checkpoint.position.sequence == end && runner.status().unwritten == 0
+        checkpoint(journal).await.position.sequence == end && runner.status().unwritten == 0
     })
     .await;
+}
+
+async fn checkpoint(journal: &Journal) -> Checkpoint {
+    let entry = journal.keyed.get(Bucket::Selector, "_fold").await.unwrap().unwrap();
+    serde_json::from_slice(&entry.value).unwrap()
 }
 
 /// Ten failures of A, in two messages.
@@ -381,8 +384,14 @@ async fn a_deleted_source_is_removed_from_the_keyed_state() {
     edit(&journal, A, 1).await;
     led(&runner, async {
         until_value(&journal, A, "A is published", |_| true).await;
+        until_checkpointed(&runner, &journal).await;
+        let before = checkpoint(&journal).await;
         delete(&journal, A).await;
+        until("the deletion is adopted", async || runner.status().config_adopted.0 == 2).await;
+        assert_eq!(checkpoint(&journal).await.position, before.position);
+        assert!(value(&journal, A).await.is_some(), "who folds again from the checkpoint needs it");
         until("A is gone", async || value(&journal, A).await.is_none()).await;
+        assert!(checkpoint(&journal).await.position > before.position);
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
-use waybill_domain::selector::fleet::{Anomaly, Effects, Urgency};
+use waybill_domain::selector::fleet::{Anomaly, Effects};
 use waybill_event::{Body, ConfigPosition, DecodeError, Event, LogTime, Mark, Position, decode_batch, decode_one};
 use waybill_journal::{Message, ReadError, Stream};
 
@@ -165,7 +165,7 @@ impl Term<'_> {
             self.schedule.touch(source, urgency, now);
         }
         for source in effects.removed {
-            self.schedule.touch(source, Urgency::Now, now);
+            self.remove(source);
         }
     }
 
