@@ -1,4 +1,5 @@
-//! The live state of sources, as the selector's fold publishes it: kept from a watch of the keyed state.
+//! The live state of sources, as the selector's fold publishes it: kept from a watch of the keyed state. And how far
+//! that fold is, as whoever folds it says with each beat.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::selector::state::SourceState;
-use waybill_domain::selector::{Checkpoint, FOLD_KEY};
 use waybill_event::{LogTime, Position, Source};
+use waybill_journal::presence::Beat;
 use waybill_journal::{Bucket, Keyed, Watched};
 
 /// A source's state with when it was written.
@@ -30,14 +31,16 @@ pub struct Watch {
     pub fault: Option<String>,
     /// The greatest position that any value stands at.
     pub position: Option<Position>,
-    /// Sequence in the traffic stream up to which all values are complete.
-    pub complete_to: Option<u64>,
+    /// Sequence in the traffic stream up to which it is folded; `None` while nobody says that it folds it.
+    pub folded: Option<u64>,
 }
 
 #[derive(Default)]
 struct Kept {
     sources: BTreeMap<Source, LiveSource>,
     watch: Watch,
+    /// What each process says that folds the selector.
+    folded: BTreeMap<String, u64>,
 }
 
 /// The live state of all sources. Cheap to clone.
@@ -54,10 +57,18 @@ impl Live {
         let watcher = live.clone();
         tasks.spawn(async move {
             let mut watching = keyed.watch(Bucket::Selector);
+            let mut beats = keyed.watch(Bucket::Presence);
             loop {
                 let told = tokio::select! {
                     () = stop.cancelled() => return,
                     told = watching.next() => told,
+                    beat = beats.next() => match beat {
+                        Some(beat) => {
+                            watcher.hear(beat.ok());
+                            continue;
+                        }
+                        None => return,
+                    },
                 };
                 match told {
                     Some(Ok(watched)) => watcher.take(watched),
@@ -79,10 +90,6 @@ impl Live {
                     kept.sources.remove(&source);
                 }
             }
-            Watched::Put(entry) if entry.key == FOLD_KEY => {
-                let fold = serde_json::from_slice::<Checkpoint>(&entry.value).ok();
-                kept.watch.complete_to = fold.map(|fold| fold.position.sequence);
-            }
             Watched::Put(entry) => {
                 // The other keys of the bucket are the fold's own.
                 let Ok(source) = entry.key.parse::<Source>() else { return };
@@ -96,6 +103,26 @@ impl Live {
                 }
             }
         }
+    }
+
+    /// A beat, or that a process beats no more.
+    fn hear(&self, told: Option<Watched>) {
+        let mut kept = self.kept.write();
+        match told {
+            Some(Watched::Put(entry)) => {
+                let beat = serde_json::from_slice::<Beat>(&entry.value).ok();
+                match beat.and_then(|beat| beat.report.selector_folded) {
+                    Some(position) => kept.folded.insert(entry.key, position),
+                    None => kept.folded.remove(&entry.key),
+                };
+            }
+            Some(Watched::Gone { key, .. }) => {
+                kept.folded.remove(&key);
+            }
+            Some(Watched::Current) | None => {}
+        }
+        // Of two that both say so one was followed by the other.
+        kept.watch.folded = kept.folded.values().max().copied();
     }
 
     /// The state of one source, where the fold has one.

@@ -64,8 +64,8 @@ impl State {
         let end = |bounds: &Result<Bounds, String>| bounds.as_ref().ok().map(|bounds| bounds.last);
         let mut all = vec![self.log_state(&config), self.catalogue_state(end(&config))];
         let mut selector = self.selector_state();
-        let complete_to = self.live().watch().complete_to;
-        self.set_behind(&mut selector, Stream::Traffic, complete_to, end(&traffic)).await;
+        let folded = self.live().watch().folded;
+        self.set_behind(&mut selector, Stream::Traffic, folded, end(&traffic)).await;
         all.push(selector);
         for (projection, name, stream, end) in [
             (Projection::Config, "read_model_config", Stream::Config, end(&config)),

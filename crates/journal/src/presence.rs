@@ -49,6 +49,10 @@ pub struct Report {
     /// Sequence in the traffic stream up to which the read models hold everything; only whoever folds them tells it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_folded: Option<u64>,
+    /// Sequence in the traffic stream up to which the selector's state is folded; only whoever folds it tells it. What is
+    /// written of it may be seconds older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector_folded: Option<u64>,
 }
 
 /// A process's presence and its picture of the others'.

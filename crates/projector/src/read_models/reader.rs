@@ -13,8 +13,9 @@ use super::leader::{BACKOFF, Leader};
 
 /// Most messages in a batch.
 const MAX_MESSAGES: usize = 1_000;
-/// Events after which a batch takes no further message.
-const MAX_EVENTS: usize = 5_000;
+/// Events after which a batch takes no further message. A batch waits for Postgres nine times, whatever its size; but what
+/// is done in between must not come near the time that a transaction may lie idle.
+const MAX_EVENTS: usize = 10_000;
 
 /// How long a batch waits for more messages. Edits come seldom and are waited for by people.
 const fn linger(projection: Projection) -> Duration {

@@ -105,10 +105,14 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         clock: clock.or_system(),
         stop: booted.stop.clone(),
     });
-    let read_models = role.read_models.clone();
+    let (read_models, selector) = (role.read_models.clone(), role.selector.clone());
     clock.report(move || {
-        let traffic = read_models.status(Projection::Traffic);
-        Report { traffic_folded: traffic.leading.then_some(traffic.position), ..Report::default() }
+        let (traffic, selector) = (read_models.status(Projection::Traffic), selector.status());
+        Report {
+            traffic_folded: traffic.leading.then_some(traffic.position),
+            selector_folded: selector.leading.then_some(selector.position),
+            ..Report::default()
+        }
     });
     let ops = CancellationToken::new();
     booted.serve_ops(role.clone(), ops.clone())?;
