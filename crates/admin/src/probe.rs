@@ -79,7 +79,7 @@ async fn ask(
     });
     let outbound = Outbound {
         path: "chat/completions",
-        headers: HeaderMap::new(),
+        headers: &HeaderMap::new(),
         body: Bytes::from(body.to_string()),
         accept_stream: false,
     };

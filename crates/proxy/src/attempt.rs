@@ -97,12 +97,8 @@ pub async fn attempt(ask: Ask<'_>) -> Attempted {
     let begun = Instant::now();
     // Until the head the clock of the whole, or of the first content, runs already: headers alone don't stop it.
     let own = ask.limits.whole.or(ask.limits.first_content).unwrap_or(ask.limits.total);
-    let outbound = Outbound {
-        path: "chat/completions",
-        headers: ask.headers.clone(),
-        body: ask.body.clone(),
-        accept_stream: ask.stream,
-    };
+    let outbound =
+        Outbound { path: "chat/completions", headers: ask.headers, body: ask.body.clone(), accept_stream: ask.stream };
     let limits = waybill_upstream::Limits { connect: ask.limits.connect, head: own };
     let reply = match ask.dispatcher.dispatch(ask.target, outbound, limits).await {
         Ok(reply) => reply,

@@ -91,7 +91,7 @@ impl Prober {
         });
         let outbound = Outbound {
             path: "chat/completions",
-            headers: HeaderMap::new(),
+            headers: &HeaderMap::new(),
             body: Bytes::from(body.to_string()),
             accept_stream: false,
         };

@@ -1,15 +1,16 @@
 //! One attempt at one source: the request goes out, the answer's head comes back, or a fact says why not.
 
-mod client;
+mod connect;
+mod endpoint;
+mod pool;
+mod sender;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method};
-use reqwest::Body;
-use url::{Host, Url};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use waybill_domain::observation::TransportFault;
 use waybill_wire::headers;
 
@@ -20,10 +21,20 @@ use crate::reply::Reply;
 use crate::target::Target;
 use crate::track::Track;
 
-use client::Clients;
+use connect::Connector;
+use pool::Pool;
+
+pub(crate) use connect::ConnectFault;
+pub(crate) use endpoint::{Endpoint, NoEndpoint};
+pub(crate) use pool::Lease;
 
 /// A dead connection shows within a round trip. What breaks off later may have been worked on, and is a failure.
 const STALE_WITHIN: Duration = Duration::from_secs(2);
+const US: HeaderValue = HeaderValue::from_static(concat!("waybill/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
+/// A compressed answer couldn't be read for usage and errors.
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// Settings of the connections, the same for all targets.
 #[derive(Debug, Clone)]
@@ -42,8 +53,14 @@ impl Default for DispatchConfig {
 
 /// The HTTP client couldn't be built.
 #[derive(Debug, thiserror::Error)]
-#[error("the HTTP client for upstreams can't be built")]
-pub struct BuildError(#[from] reqwest::Error);
+pub enum BuildError {
+    /// No cryptography was installed in the process.
+    #[error("no rustls provider is installed")]
+    NoProvider,
+    /// The system's certificates can't be used.
+    #[error("TLS for upstreams can't be set up")]
+    Tls(#[from] std::io::Error),
+}
 
 /// Limits of time of one dispatch.
 #[derive(Debug, Clone, Copy)]
@@ -62,11 +79,11 @@ impl Default for Limits {
 
 /// A request on its way out.
 #[derive(Debug, Clone)]
-pub struct Outbound {
+pub struct Outbound<'a> {
     /// The endpoint under the base URL, such as `chat/completions`.
     pub path: &'static str,
     /// The client's headers; only those of the allow-list go out.
-    pub headers: HeaderMap,
+    pub headers: &'a HeaderMap,
     /// The body, sent as it is.
     pub body: Bytes,
     /// Whether an event stream is wanted, where the client said nothing.
@@ -81,8 +98,18 @@ pub struct Dispatcher {
 
 #[derive(Debug, Clone)]
 enum Way {
-    Network(Clients),
+    /// Two of a kind, so that a connection made for a channel with `allow_private` never serves one without.
+    Network {
+        public: Network,
+        private: Network,
+    },
     Within(Arc<dyn Exchange>),
+}
+
+#[derive(Debug, Clone)]
+struct Network {
+    connector: Connector,
+    pool: Arc<Pool>,
 }
 
 impl Dispatcher {
@@ -91,7 +118,11 @@ impl Dispatcher {
     /// # Errors
     /// [`BuildError`] if TLS can't be set up, such as without a provider.
     pub fn new(config: &DispatchConfig) -> Result<Self, BuildError> {
-        Ok(Self { way: Way::Network(Clients::build(config)?) })
+        let network = |allow_private| {
+            let connector = Connector::new(allow_private)?;
+            Ok::<_, BuildError>(Network { connector, pool: Pool::new(config.clone()) })
+        };
+        Ok(Self { way: Way::Network { public: network(false)?, private: network(true)? } })
     }
 
     /// A dispatcher that sends nothing over a network, for simulations.
@@ -104,53 +135,40 @@ impl Dispatcher {
     ///
     /// # Errors
     /// [`TransportFault`] if no head comes.
-    pub async fn dispatch(&self, target: &Target, outbound: Outbound, limits: Limits) -> Result<Reply, TransportFault> {
-        let url = target.url(outbound.path);
-        let mut headers = headers::outbound(&outbound.headers);
-        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
-        let accept = if outbound.accept_stream { "text/event-stream" } else { "application/json" };
-        headers.entry(ACCEPT).or_insert(HeaderValue::from_static(accept));
-        self.send(target, Request { method: Method::POST, url, headers, body: Some(outbound.body) }, limits).await
+    pub async fn dispatch(
+        &self,
+        target: &Target,
+        outbound: Outbound<'_>,
+        limits: Limits,
+    ) -> Result<Reply, TransportFault> {
+        let endpoint = target.endpoint(outbound.path).map_err(|fault| fault::unaddressable(&fault))?;
+        let accept = if outbound.accept_stream { EVENT_STREAM } else { JSON };
+        let (from_client, kind) = (Some(outbound.headers), Some(JSON));
+        let asked = Asked { target, method: Method::POST, from_client, kind, accept, body: outbound.body };
+        self.send(&endpoint, asked, limits).await
     }
 
     /// Asks an endpoint without a body.
     pub(crate) async fn get(&self, target: &Target, path: &str, limits: Limits) -> Result<Reply, TransportFault> {
-        let url = target.url(path);
-        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
-        self.send(target, Request { method: Method::GET, url, headers, body: None }, limits).await
+        let endpoint = target.endpoint(path).map_err(|fault| fault::unaddressable(&fault))?;
+        let (method, body) = (Method::GET, Bytes::new());
+        let asked = Asked { target, method, from_client: None, kind: None, accept: JSON, body };
+        self.send(&endpoint, asked, limits).await
     }
 
-    async fn send(&self, target: &Target, mut request: Request, limits: Limits) -> Result<Reply, TransportFault> {
+    async fn send(&self, endpoint: &Endpoint, asked: Asked<'_>, limits: Limits) -> Result<Reply, TransportFault> {
         // The resolver isn't asked about addresses, so those are checked here.
-        check_literal(&request.url, target.allow_private).map_err(fault::refused)?;
-        request.headers.insert(AUTHORIZATION, target.authorization.clone());
-        // A compressed answer couldn't be read for usage and errors.
-        request.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-
+        if let Some(address) = endpoint.address {
+            guard::check(address, asked.target.allow_private).map_err(fault::refused)?;
+        }
         let track = Track::new(limits.connect);
-        let clients = match &self.way {
-            Way::Network(clients) => clients.for_target(target.allow_private),
-            Way::Within(exchange) => {
-                let exchanging = exchange.exchange(request.bare());
-                return match tokio::time::timeout(limits.head, exchanging).await {
-                    Ok(answered) => answered.map(|answer| Reply::new(answer.map(Body::wrap_stream).into(), false)),
-                    Err(_) => Err(fault::head_timed_out(&track)),
-                };
-            }
-        };
-        let began = Instant::now();
         let sending = async {
-            let first = track.scope(clients.pooled.execute(request.build())).await;
-            match first {
-                Ok(response) => Ok(Reply::new(response, false)),
-                Err(error) if began.elapsed() < STALE_WITHIN && fault::is_stale(&error, &track) => {
-                    tracing::debug!("a pooled connection was dead, sending once more on a fresh one");
-                    let response = track.scope(clients.fresh.execute(request.build())).await;
-                    response
-                        .map(|response| Reply::new(response, true))
-                        .map_err(|error| fault::before_head(&error, &track))
+            match &self.way {
+                Way::Network { private, .. } if asked.target.allow_private => {
+                    private.send(endpoint, asked, &track).await
                 }
-                Err(error) => Err(fault::before_head(&error, &track)),
+                Way::Network { public, .. } => public.send(endpoint, asked, &track).await,
+                Way::Within(exchange) => exchange.exchange(asked.bare(endpoint)).await.map(Reply::within),
             }
         };
         match tokio::time::timeout(limits.head, sending).await {
@@ -160,37 +178,68 @@ impl Dispatcher {
     }
 }
 
-struct Request {
+impl Network {
+    async fn send(&self, endpoint: &Endpoint, asked: Asked<'_>, track: &Track) -> Result<Reply, TransportFault> {
+        let began = Instant::now();
+        let mut resent = false;
+        loop {
+            let waiting = if resent { None } else { self.pool.take(&endpoint.origin).await };
+            let sender = match waiting {
+                Some(sender) => sender,
+                None => {
+                    // Few requests connect; the others shouldn't carry the room for it.
+                    let connected = Box::pin(self.connector.connect(endpoint, track, &self.pool.tasks)).await;
+                    let sender = connected.map_err(|error| fault::connecting(&error, track))?;
+                    self.pool.share(&endpoint.origin, &sender);
+                    sender
+                }
+            };
+            match sender.send(endpoint, asked.method.clone(), asked.headers(), asked.body.clone()).await {
+                Ok((answer, sender)) => {
+                    let (pool, origin) = (&self.pool, &endpoint.origin);
+                    let lease = sender.map(|sender| Lease { pool: pool.clone(), origin: origin.clone(), sender });
+                    return Ok(Reply::over(answer, lease, resent));
+                }
+                Err(error) if !resent && began.elapsed() < STALE_WITHIN && fault::is_stale(&error, track) => {
+                    tracing::debug!("a pooled connection was dead, sending once more on a fresh one");
+                    resent = true;
+                }
+                Err(error) => return Err(fault::before_head(&error)),
+            }
+        }
+    }
+}
+
+/// A request before it has a connection.
+struct Asked<'a> {
+    target: &'a Target,
     method: Method,
-    url: Url,
-    headers: HeaderMap,
-    body: Option<Bytes>,
+    from_client: Option<&'a HeaderMap>,
+    kind: Option<HeaderValue>,
+    accept: HeaderValue,
+    body: Bytes,
 }
 
-impl Request {
-    fn build(&self) -> reqwest::Request {
-        let mut request = reqwest::Request::new(self.method.clone(), self.url.clone());
-        *request.headers_mut() = self.headers.clone();
-        *request.body_mut() = self.body.clone().map(reqwest::Body::from);
-        request
+impl Asked<'_> {
+    /// All headers but `host`.
+    fn headers(&self) -> HeaderMap {
+        let mut headers = self.from_client.map_or_else(HeaderMap::new, headers::outbound);
+        if let Some(kind) = &self.kind {
+            headers.entry(CONTENT_TYPE).or_insert_with(|| kind.clone());
+        }
+        headers.entry(ACCEPT).or_insert_with(|| self.accept.clone());
+        headers.insert(USER_AGENT, US);
+        headers.insert(AUTHORIZATION, self.target.authorization.clone());
+        headers.insert(ACCEPT_ENCODING, IDENTITY);
+        headers
     }
-}
 
-impl Request {
-    fn bare(self) -> http::Request<Bytes> {
-        let mut bare = http::Request::new(self.body.unwrap_or_default());
+    fn bare(self, endpoint: &Endpoint) -> Request<Bytes> {
+        let headers = self.headers();
+        let mut bare = Request::new(self.body);
         *bare.method_mut() = self.method;
-        *bare.headers_mut() = self.headers;
-        // Every URL that a base URL makes is a URI.
-        *bare.uri_mut() = self.url.as_str().parse().unwrap_or_default();
+        *bare.headers_mut() = headers;
+        bare.uri_mut().clone_from(&endpoint.uri);
         bare
-    }
-}
-
-fn check_literal(url: &Url, allow_private: bool) -> Result<(), guard::Refused> {
-    match url.host() {
-        Some(Host::Ipv4(address)) => guard::check(address.into(), allow_private),
-        Some(Host::Ipv6(address)) => guard::check(address.into(), allow_private),
-        Some(Host::Domain(_)) | None => Ok(()),
     }
 }

@@ -7,31 +7,39 @@ use waybill_domain::observation::{Fault, Phase, TransportFault};
 use waybill_event::failure::Sent;
 use waybill_wire::mask::mask;
 
+use crate::dispatch::{ConnectFault, NoEndpoint};
 use crate::guard::Refused;
 use crate::resolve::ResolveFault;
 use crate::track::{ConnectTimedOut, Stage, Track};
 
-/// Facts of an error that came before the answer's head.
-pub(crate) fn before_head(error: &reqwest::Error, track: &Track) -> TransportFault {
+/// Facts of a connection that wasn't made.
+pub(crate) fn connecting(error: &ConnectFault, track: &Track) -> TransportFault {
+    let (phase, fault) = Seen::read(error).connecting(track.stage());
+    TransportFault { phase, fault, sent: Sent::Nothing, received: 0, detail: detail(error.0.as_ref()) }
+}
+
+/// Facts of an error on a connection, before the answer's head.
+pub(crate) fn before_head(error: &hyper::Error) -> TransportFault {
     let seen = Seen::read(error);
-    let (phase, fault) = if error.is_connect() || error.is_builder() {
-        seen.connecting(track.stage())
-    } else {
-        (Phase::Head, seen.of_connection())
-    };
-    let sent = match phase {
-        Phase::Resolve | Phase::Connect | Phase::Tls => Sent::Nothing,
-        Phase::Head if seen.canceled => Sent::Nothing,
-        Phase::Head => Sent::Request,
-        Phase::Body => Sent::Response,
-    };
-    TransportFault { phase, fault, sent, received: 0, detail: detail(error) }
+    let sent = if seen.canceled { Sent::Nothing } else { Sent::Request };
+    TransportFault { phase: Phase::Head, fault: seen.of_connection(), sent, received: 0, detail: detail(error) }
 }
 
 /// Facts of an error within the answer's body.
-pub(crate) fn in_body(error: &reqwest::Error, received: u64) -> TransportFault {
+pub(crate) fn in_body(error: &(dyn Error + 'static), received: u64) -> TransportFault {
     let fault = Seen::read(error).of_connection();
     TransportFault { phase: Phase::Body, fault, sent: Sent::Response, received, detail: detail(error) }
+}
+
+/// Facts of a URL that can't be asked for.
+pub(crate) fn unaddressable(error: &NoEndpoint) -> TransportFault {
+    TransportFault {
+        phase: Phase::Connect,
+        fault: Fault::Unreachable,
+        sent: Sent::Nothing,
+        received: 0,
+        detail: error.to_string(),
+    }
 }
 
 /// Facts of a head that didn't come in time.
@@ -68,11 +76,11 @@ pub(crate) fn too_large(limit: usize, received: u64) -> TransportFault {
 
 /// Whether a dead pooled connection explains a fault: nothing came back on a connection that another request had used,
 /// or the peer said that it hadn't begun. One fresh connection settles it.
-pub(crate) fn is_stale(error: &reqwest::Error, track: &Track) -> bool {
-    if error.is_connect() || error.is_builder() || error.is_timeout() {
+pub(crate) fn is_stale(error: &hyper::Error, track: &Track) -> bool {
+    let seen = Seen::read(error);
+    if seen.timeout {
         return false;
     }
-    let seen = Seen::read(error);
     if seen.unstarted {
         return true;
     }
@@ -97,8 +105,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn read(error: &reqwest::Error) -> Self {
-        let mut seen = Self { timeout: error.is_timeout(), ..Self::default() };
+    fn read(error: &(dyn Error + 'static)) -> Self {
+        let mut seen = Self::default();
         let mut next: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(link) = next {
             seen.look_at(link);
@@ -128,7 +136,7 @@ impl Seen {
             }
         }
         let text = link.to_string();
-        // The HTTP/2 crate's error type isn't exported by the client.
+        // The HTTP/2 crate's error type isn't exported by the one above it.
         self.unstarted |= text.contains("refused stream before processing");
         self.stream_reset |= text.contains("stream error received") || text.contains("connection error received");
     }
@@ -184,11 +192,10 @@ fn of_io(kind: io::ErrorKind) -> Option<Fault> {
     })
 }
 
-/// The chain's words without the URL, masked and bounded.
-fn detail(error: &reqwest::Error) -> String {
+/// The chain's words, masked and bounded.
+fn detail(error: &(dyn Error + 'static)) -> String {
     let mut words: Vec<String> = Vec::new();
-    // The outermost text names the URL; what is below says what happened.
-    let mut next = error.source();
+    let mut next = Some(error);
     while let Some(link) = next {
         let text = link.to_string();
         if words.last().is_none_or(|last| !last.contains(&text)) {
@@ -196,5 +203,5 @@ fn detail(error: &reqwest::Error) -> String {
         }
         next = link.source();
     }
-    if words.is_empty() { "the HTTP client failed".to_owned() } else { mask(&words.join(": ")) }
+    mask(&words.join(": "))
 }

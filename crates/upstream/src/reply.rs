@@ -1,42 +1,73 @@
 //! An answer while it comes in. Dropping it closes its connection (or resets its HTTP/2 stream) at once.
 
+use std::fmt;
+
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use futures_util::StreamExt as _;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use waybill_domain::observation::TransportFault;
 
+use crate::dispatch::Lease;
+use crate::exchange::Pieces;
 use crate::fault;
 
 /// Most room that is set aside for a body on the word of its `content-length`.
 const MAX_TRUSTED_LENGTH: usize = 1024 * 1024;
 
 /// The head of an answer, and its body as it arrives.
-#[derive(Debug)]
 pub struct Reply {
-    response: reqwest::Response,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Body,
     received: u64,
     resent: bool,
 }
 
+enum Body {
+    /// With the connection that it comes over, if that serves nobody else meanwhile.
+    Network(Incoming, Option<Lease>),
+    Within(Pieces),
+    Ended,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply").field("status", &self.status).field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
 impl Reply {
-    pub(crate) fn new(response: reqwest::Response, resent: bool) -> Self {
-        Self { response, received: 0, resent }
+    pub(crate) fn over(answer: Response<Incoming>, lease: Option<Lease>, resent: bool) -> Self {
+        let (head, body) = answer.into_parts();
+        let mut reply =
+            Self { status: head.status, headers: head.headers, body: Body::Network(body, lease), received: 0, resent };
+        reply.end_if_over();
+        reply
+    }
+
+    pub(crate) fn within(answer: Response<Pieces>) -> Self {
+        let (head, body) = answer.into_parts();
+        Self { status: head.status, headers: head.headers, body: Body::Within(body), received: 0, resent: false }
     }
 
     /// The status.
     #[must_use]
-    pub fn status(&self) -> StatusCode {
-        self.response.status()
+    pub const fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// The headers, all of them: what may cross to a client is for `waybill_wire::headers` to say.
     #[must_use]
-    pub fn headers(&self) -> &HeaderMap {
-        self.response.headers()
+    pub const fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// Takes the headers out.
     pub fn take_headers(&mut self) -> HeaderMap {
-        std::mem::take(self.response.headers_mut())
+        std::mem::take(&mut self.headers)
     }
 
     /// Whether the request went out a second time because its pooled connection was dead.
@@ -56,11 +87,53 @@ impl Reply {
     /// # Errors
     /// [`TransportFault`] if the body breaks off.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportFault> {
-        let chunk = self.response.chunk().await.map_err(|error| fault::in_body(&error, self.received))?;
-        if let Some(chunk) = &chunk {
-            self.received += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+        let chunk = loop {
+            match &mut self.body {
+                Body::Network(body, _) => match body.frame().await {
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => break Some(data),
+                        // Trailers say nothing that anybody here asks for.
+                        Err(_) => continue,
+                    },
+                    Some(Err(error)) => return Err(fault::in_body(&error, self.received)),
+                    None => break None,
+                },
+                Body::Within(pieces) => match pieces.next().await {
+                    Some(Ok(piece)) => break Some(piece),
+                    Some(Err(error)) => return Err(fault::in_body(&error, self.received)),
+                    None => break None,
+                },
+                Body::Ended => break None,
+            }
+        };
+        match &chunk {
+            Some(chunk) => {
+                self.received += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+                self.end_if_over();
+            }
+            None => self.end(),
         }
         Ok(chunk)
+    }
+
+    fn end_if_over(&mut self) {
+        if matches!(&self.body, Body::Network(body, _) if body.is_end_stream()) {
+            self.end();
+        }
+    }
+
+    /// The body has been read whole: its connection may serve others.
+    fn end(&mut self) {
+        if let Body::Network(_, Some(lease)) = std::mem::replace(&mut self.body, Body::Ended) {
+            lease.give_back();
+        }
+    }
+
+    fn announced(&self) -> Option<usize> {
+        match &self.body {
+            Body::Network(body, _) => usize::try_from(body.size_hint().exact()?).ok(),
+            Body::Within(_) | Body::Ended => None,
+        }
     }
 
     /// The whole body.
@@ -79,10 +152,9 @@ impl Reply {
     pub async fn read_up_to(&mut self, limit: usize) -> Result<(Bytes, bool), TransportFault> {
         let Some(first) = self.chunk().await? else { return Ok((Bytes::new(), true)) };
         let Some(second) = self.chunk_within(first.len(), limit).await? else { return Ok(bounded(first, limit)) };
-        let announced = self.response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-        let mut body = BytesMut::with_capacity(
-            announced.clamp(first.len() + second.len(), MAX_TRUSTED_LENGTH.max(first.len() + second.len())),
-        );
+        let have = first.len() + second.len();
+        let announced = self.announced().unwrap_or(0).saturating_add(have);
+        let mut body = BytesMut::with_capacity(announced.clamp(have, MAX_TRUSTED_LENGTH.max(have)));
         body.extend_from_slice(&first);
         body.extend_from_slice(&second);
         while let Some(chunk) = self.chunk_within(body.len(), limit).await? {

@@ -1,8 +1,12 @@
 //! Name resolution that gives out only addresses that may be dialled, so that the check holds at connect time.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::vec;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use hyper_util::client::legacy::connect::dns::Name;
+use tower::Service;
 
 use crate::guard::{self, Refused};
 use crate::track::Track;
@@ -24,8 +28,16 @@ pub(crate) struct GuardedResolver {
     pub(crate) allow_private: bool,
 }
 
-impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
+impl Service<Name> for GuardedResolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = ResolveFault;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ResolveFault>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ResolveFault>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
         let allow_private = self.allow_private;
         Box::pin(async move {
             let track = Track::resolving();
@@ -35,7 +47,7 @@ impl Resolve for GuardedResolver {
             if let Some(track) = track {
                 track.resolved();
             }
-            Ok(Box::new(permitted.into_iter()) as Addrs)
+            Ok(permitted.into_iter())
         })
     }
 }

@@ -1,9 +1,12 @@
 //! A source as dispatch needs it. It can't exist without a credential.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
-use url::Url;
 use waybill_wire::endpoint::BaseUrl;
+
+use crate::dispatch::{Endpoint, NoEndpoint};
 
 const CHAT: &str = "chat/completions";
 
@@ -12,7 +15,7 @@ const CHAT: &str = "chat/completions";
 pub struct Target {
     pub(crate) base_url: BaseUrl,
     /// The endpoint that nearly all requests go to, made once.
-    chat: Url,
+    chat: Arc<Endpoint>,
     /// Marked sensitive, so that neither `Debug` nor HTTP/2 header tables keep it.
     pub(crate) authorization: HeaderValue,
     pub(crate) allow_private: bool,
@@ -27,6 +30,9 @@ pub enum TargetFault {
     /// The credential has characters that can't stand in a header.
     #[error("the credential has characters that can't be sent in a header")]
     UnsendableCredential,
+    /// The base URL makes no URL that can be asked for over HTTP.
+    #[error("the base URL can't be requested")]
+    UnsendableUrl,
 }
 
 impl Target {
@@ -45,12 +51,13 @@ impl Target {
         let mut authorization =
             HeaderValue::try_from(format!("Bearer {credential}")).map_err(|_| TargetFault::UnsendableCredential)?;
         authorization.set_sensitive(true);
-        Ok(Self { chat: base_url.join(CHAT), base_url, authorization, allow_private })
+        let chat = Endpoint::of(&base_url.join(CHAT)).map_err(|_| TargetFault::UnsendableUrl)?;
+        Ok(Self { chat: Arc::new(chat), base_url, authorization, allow_private })
     }
 
-    /// The URL of an endpoint.
-    pub(crate) fn url(&self, endpoint: &str) -> Url {
-        if endpoint == CHAT { self.chat.clone() } else { self.base_url.join(endpoint) }
+    /// An endpoint under the base URL.
+    pub(crate) fn endpoint(&self, path: &str) -> Result<Arc<Endpoint>, NoEndpoint> {
+        if path == CHAT { Ok(self.chat.clone()) } else { Endpoint::of(&self.base_url.join(path)).map(Arc::new) }
     }
 
     /// The base URL.

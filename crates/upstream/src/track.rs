@@ -1,16 +1,8 @@
-//! Follows how far the connection of one dispatch has got, and limits its making. The HTTP client tells neither, and its
-//! own connect limit is one for all.
+//! Follows how far the connection of one dispatch has got: what is called in between tells nothing of it.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
-
-use tower::{Layer, Service};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 tokio::task_local! {
     /// The track of the dispatch that runs in this task.
@@ -31,7 +23,7 @@ pub(crate) enum Stage {
     Connected = 3,
 }
 
-/// State of one dispatch, shared with its connector.
+/// State of one dispatch, shared with its resolver.
 #[derive(Debug, Clone)]
 pub(crate) struct Track {
     stage: Arc<AtomicU8>,
@@ -43,9 +35,14 @@ impl Track {
         Self { stage: Arc::new(AtomicU8::new(Stage::Pooled as u8)), connect_limit }
     }
 
-    /// Runs a dispatch under this track.
-    pub(crate) async fn scope<F: Future>(&self, dispatch: F) -> F::Output {
-        CURRENT.scope(self.clone(), dispatch).await
+    /// Makes a connection under this track.
+    pub(crate) async fn scope<F: Future>(&self, connecting: F) -> F::Output {
+        CURRENT.scope(self.clone(), connecting).await
+    }
+
+    /// How long the making of a connection may take.
+    pub(crate) const fn connect_limit(&self) -> Duration {
+        self.connect_limit
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -57,7 +54,8 @@ impl Track {
         }
     }
 
-    fn reach(&self, stage: Stage) {
+    /// It has got here.
+    pub(crate) fn reach(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
@@ -77,53 +75,5 @@ impl Track {
 #[derive(Debug, thiserror::Error)]
 #[error("no connection within {} ms", limit.as_millis())]
 pub(crate) struct ConnectTimedOut {
-    limit: Duration,
-}
-
-/// Wraps the client's connector so that it follows the track of the dispatch that calls it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TrackLayer;
-
-impl<S> Layer<S> for TrackLayer {
-    type Service = Tracked<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        Tracked { inner }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Tracked<S> {
-    inner: S,
-}
-
-impl<S, R> Service<R> for Tracked<S>
-where
-    S: Service<R, Error = BoxError>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, to: R) -> Self::Future {
-        // Called in the dispatch's own task, while the future may end up in another one.
-        let track = CURRENT.try_with(Clone::clone).ok();
-        let connecting = self.inner.call(to);
-        Box::pin(async move {
-            let Some(track) = track else { return connecting.await };
-            track.reach(Stage::Connecting);
-            let limit = track.connect_limit;
-            let connection = CURRENT
-                .scope(track.clone(), tokio::time::timeout(limit, connecting))
-                .await
-                .map_err(|_| BoxError::from(ConnectTimedOut { limit }))??;
-            track.reach(Stage::Connected);
-            Ok(connection)
-        })
-    }
+    pub(crate) limit: Duration,
 }

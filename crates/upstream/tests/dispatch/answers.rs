@@ -4,6 +4,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 
+use waybill_upstream::Outbound;
+
 use crate::raw::{BODY, Raw, dispatcher, limits, outbound, read_request, target};
 
 #[tokio::test]
@@ -17,9 +19,7 @@ async fn the_request_is_ours_and_its_body_the_clients() {
         }
     })
     .await;
-    let mut request = outbound();
-    request.accept_stream = true;
-    request.headers = HeaderMap::from_iter(
+    let headers = HeaderMap::from_iter(
         [
             ("authorization", "Bearer client"),
             ("cookie", "c"),
@@ -31,6 +31,7 @@ async fn the_request_is_ours_and_its_body_the_clients() {
         ]
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))),
     );
+    let request = Outbound { accept_stream: true, headers: &headers, ..outbound() };
     let mut reply = dispatcher().dispatch(&target(&server.url(), true), request, limits()).await.unwrap();
     assert_eq!((reply.status().as_u16(), reply.resent()), (200, false));
     assert_eq!(reply.headers().get("x-extra").unwrap(), "1");

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -106,13 +106,9 @@ pub(crate) fn target(url: &str, allow_private: bool) -> Target {
     Target::new(BaseUrl::parse(url).unwrap(), &SecretString::from("sk-canary-0123456789"), allow_private).unwrap()
 }
 
-pub(crate) fn outbound() -> Outbound {
-    Outbound {
-        path: "chat/completions",
-        headers: HeaderMap::new(),
-        body: Bytes::from_static(BODY),
-        accept_stream: false,
-    }
+pub(crate) fn outbound() -> Outbound<'static> {
+    static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+    Outbound { path: "chat/completions", headers: &NONE, body: Bytes::from_static(BODY), accept_stream: false }
 }
 
 /// Limits that no test reaches unless it is about them.

@@ -81,7 +81,8 @@ pub(super) const TEST_CRATES: [&str; 3] = ["testkit", "services", "scripted-upst
 pub(super) const GUARDED: [Guard; 13] = [
     Guard { package: "async-nats", only_in: &["journal-nats", "testkit", "tests", "xtask"] },
     Guard { package: "sqlx", only_in: &["read-model", "testkit", "tests", "xtask"] },
-    Guard { package: "reqwest", only_in: &["upstream", "waybill", "testkit", "tests", "bench", "xtask"] },
+    Guard { package: "reqwest", only_in: &["waybill", "testkit", "tests", "bench", "xtask"] },
+    Guard { package: "hyper-rustls", only_in: &["upstream"] },
     Guard { package: "clap", only_in: &["waybill", "bench", "xtask"] },
     Guard { package: "tracing-subscriber", only_in: &["waybill", "testkit", "tests"] },
     // Secrets are handled in one place.
