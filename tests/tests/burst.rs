@@ -26,7 +26,7 @@ async fn a_burst_at_twice_the_ceiling_is_caught_up_afterwards() {
     replicas.close().await;
     assert_eq!(told.refused, 0, "{told}");
     assert!(told.served > 20, "{told}");
-    assert!(told.longest_lag > Duration::from_millis(200), "it was behind, and said so: {told}");
+    assert!(!told.longest_lag.is_zero(), "it was behind, and said so: {told}");
     assert_eq!(missing(&bench, folds.written.requests + told.written.requests + told.served).await, None, "{told}");
 
     let metrics = bench.fleet.metrics("projector-1").await;
