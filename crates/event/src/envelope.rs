@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::body::{Body, PayloadError};
-use crate::json::{self, escape, integer};
+use crate::json::{self, escape, integer, usual};
 use crate::{Boot, ConfigPosition, Identity, LogTime, Mark, ProducerId, RequestId, SourceRef};
 
 /// Who made an edit.
@@ -62,26 +62,6 @@ impl Draft {
     }
 }
 
-#[derive(Serialize)]
-struct Tail<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    v: u16,
-    at: LogTime,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request: Option<RequestId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rn: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<SourceRef>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<ConfigPosition>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actor: Option<&'a Actor>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
 /// Room for the tail of a usual event of a request, in bytes.
 const TAIL: usize = 640;
 
@@ -91,7 +71,49 @@ pub struct Encoded {
     tail: Vec<u8>,
 }
 
+/// What the events of one boot have in common before their tails.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// Up to the ordinal within the id.
+    id: Vec<u8>,
+    /// From behind it up to the ordinal itself.
+    rest: Vec<u8>,
+}
+
+impl Head {
+    /// The head of this boot's events.
+    #[must_use]
+    pub fn new(producer: &ProducerId, boot: Boot) -> Self {
+        let mark = Mark { producer: producer.clone(), boot, n: 0 };
+        let mut id = br#"{"id":""#.to_vec();
+        mark.write(&mut id);
+        id.pop();
+        let mut rest = br#"","producer":""#.to_vec();
+        escape(producer.as_str(), &mut rest);
+        rest.extend_from_slice(br#"","boot":""#);
+        boot.write(&mut rest);
+        rest.extend_from_slice(br#"","n":"#);
+        Self { id, rest }
+    }
+}
+
 impl Encoded {
+    /// Appends the whole event, the `n`-th of a boot, to `out` as one JSON object.
+    pub fn write_sequenced(&self, head: &Head, n: u64, out: &mut Vec<u8>) {
+        out.reserve(self.size_bound());
+        out.extend_from_slice(&head.id);
+        integer(n, false, out);
+        out.extend_from_slice(&head.rest);
+        integer(n, false, out);
+        self.write_tail(out);
+    }
+
+    /// The tail is an object of its own; its opening brace is replaced by the head.
+    fn write_tail(&self, out: &mut Vec<u8>) {
+        out.push(b',');
+        out.extend_from_slice(self.tail.get(1..).unwrap_or_default());
+    }
+
     /// Size in bytes of the event with its identity, at most.
     #[must_use]
     pub fn size_bound(&self) -> usize {
@@ -100,28 +122,18 @@ impl Encoded {
 
     /// Appends the whole event to `out` as one JSON object.
     pub fn write(&self, identity: &Identity, out: &mut Vec<u8>) {
-        out.reserve(self.size_bound());
-        out.extend_from_slice(br#"{"id":""#);
         match identity {
-            Identity::Sequenced(mark) => {
-                mark.write(out);
-                out.extend_from_slice(br#"","producer":""#);
-                escape(mark.producer.as_str(), out);
-                out.extend_from_slice(br#"","boot":""#);
-                mark.boot.write(out);
-                out.extend_from_slice(br#"","n":"#);
-                integer(mark.n, false, out);
-            }
+            Identity::Sequenced(mark) => self.write_sequenced(&Head::new(&mark.producer, mark.boot), mark.n, out),
             Identity::Derived { id, producer } => {
+                out.reserve(self.size_bound());
+                out.extend_from_slice(br#"{"id":""#);
                 escape(id, out);
                 out.extend_from_slice(br#"","producer":""#);
                 escape(producer.as_str(), out);
                 out.push(b'"');
+                self.write_tail(out);
             }
         }
-        out.push(b',');
-        // The tail is an object of its own; its opening brace is replaced by the head.
-        out.extend_from_slice(self.tail.get(1..).unwrap_or_default());
     }
 }
 
@@ -131,25 +143,20 @@ impl Draft {
     /// # Errors
     /// What `serde_json` reports; the stored types give it no reason to.
     pub fn encode(&self) -> Result<Encoded, serde_json::Error> {
-        let kind = self.body.kind_text();
-        let envelope = Tail {
-            kind: &kind,
-            v: self.body.version(),
-            at: self.at,
-            request: self.request.map(|(id, _)| id),
-            rn: self.request.map(|(_, rn)| rn),
-            source: self.source,
-            config: self.config,
-            actor: self.actor.as_ref(),
-            reason: self.reason.as_deref(),
-        };
         let mut tail = Vec::with_capacity(TAIL);
-        json::write(&envelope, &mut tail)?;
-        // The data is the object's last member.
-        tail.pop();
+        usual::envelope(self, &self.body.kind_text(), &mut tail);
+        if let Some(actor) = &self.actor {
+            tail.extend_from_slice(br#","actor":"#);
+            json::write(actor, &mut tail)?;
+        }
+        if let Some(reason) = &self.reason {
+            tail.extend_from_slice(br#","reason":"#);
+            json::write(reason, &mut tail)?;
+        }
         tail.extend_from_slice(br#","data":"#);
         match &self.body {
             Body::Unknown(unknown) => tail.extend_from_slice(unknown.data.get().as_bytes()),
+            known if usual::payload(known, &mut tail) => {}
             known => json::write(known, &mut tail)?,
         }
         tail.push(b'}');

@@ -156,6 +156,18 @@ pub enum Sent {
     Response,
 }
 
+impl Sent {
+    /// The stored word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
+}
+
 /// What one outcome says about a breaker's subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -168,6 +180,19 @@ pub enum Health {
     Busy,
     /// The outcome says nothing about it.
     None,
+}
+
+impl Health {
+    /// The stored word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Fail => "fail",
+            Self::Busy => "busy",
+            Self::None => "none",
+        }
+    }
 }
 
 /// How strictly a block takes a source out.

@@ -5,6 +5,7 @@ mod compound;
 mod escape;
 #[cfg(test)]
 mod tests;
+pub(crate) mod usual;
 
 use std::fmt::{self, Display, Write as _};
 

@@ -71,7 +71,7 @@ const LENGTH: usize = 27;
 
 impl LogTime {
     /// The time as it is written; `None` outside of the years 0 to 9999.
-    fn text(self) -> Option<[u8; LENGTH]> {
+    pub(crate) fn text(self) -> Option<[u8; LENGTH]> {
         let seconds = self.0.div_euclid(1_000_000);
         let micros = u32::try_from(self.0.rem_euclid(1_000_000)).ok()?;
         let (year, month, day) = civil(seconds.div_euclid(86_400));

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use waybill_event::{Boot, ProducerId};
 
-use super::record::records;
+use super::record::{Record, own_records, records};
 
 /// How large a batch may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,11 @@ impl Cut {
         Self { limits, events: 0, first: 0, last: 0, record_bytes: 0, payload: Vec::new() }
     }
 
+    /// With room for so many bytes, as far as they fit into a batch.
+    pub(super) fn with_room(limits: BatchLimits, bytes: usize) -> Self {
+        Self { payload: Vec::with_capacity(bytes.min(limits.bytes)), ..Self::new(limits) }
+    }
+
     /// Whether so much more still fits; the first always does.
     pub(super) fn fits(&self, events: usize, bytes: usize) -> bool {
         self.events == 0
@@ -64,19 +69,26 @@ impl Cut {
         !self.fits(1, 2)
     }
 
-    /// Adds whole records.
+    /// Adds whole records as they were read from a file.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.payload.reserve(bytes.len() + 2);
-        for record in records(bytes) {
-            if self.events == 0 {
-                self.first = record.ordinal;
-            }
-            self.payload.push(if self.events == 0 { b'[' } else { b',' });
-            self.payload.extend_from_slice(record.event);
-            self.events += 1;
-            self.last = record.ordinal;
-            self.record_bytes += record.size();
+        records(bytes).for_each(|record| self.add_record(&record));
+    }
+
+    /// Adds records that never left memory.
+    pub(super) fn add_own(&mut self, bytes: &[u8]) {
+        own_records(bytes).for_each(|record| self.add_record(&record));
+    }
+
+    fn add_record(&mut self, record: &Record<'_>) {
+        if self.events == 0 {
+            self.first = record.ordinal;
         }
+        self.payload.push(if self.events == 0 { b'[' } else { b',' });
+        self.payload.extend_from_slice(record.event);
+        self.events += 1;
+        self.last = record.ordinal;
+        self.record_bytes += record.size();
     }
 
     /// The batch, unless nothing was added.

@@ -68,11 +68,11 @@ impl Queue {
         if self.chunks.front()?.first != next {
             return None;
         }
-        let mut cut = Cut::new(limits);
+        let mut cut = Cut::with_room(limits, self.bytes);
         while let Some(chunk) = self.chunks.pop_front_if(|chunk| cut.fits(chunk.events, chunk.bytes.len())) {
             self.events -= chunk.events;
             self.bytes -= chunk.bytes.len();
-            cut.add(&chunk.bytes);
+            cut.add_own(&chunk.bytes);
         }
         cut.finish()
     }

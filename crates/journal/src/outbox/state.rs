@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use waybill_event::envelope::Encoded;
-use waybill_event::{Boot, Identity, LogTime, Mark, ProducerId};
+use waybill_event::envelope::{Encoded, Head};
+use waybill_event::{Boot, LogTime};
 
 use super::batch::BatchLimits;
 use super::queue::Queue;
@@ -46,8 +46,8 @@ pub(super) struct Taken {
 
 #[derive(Debug)]
 pub(super) struct State {
-    producer: ProducerId,
-    boot: Boot,
+    /// What all events of this boot begin with.
+    head: Head,
     limits: BatchLimits,
     max_bytes: u64,
     segment_bytes: u64,
@@ -69,8 +69,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(config: &OutboxConfig, boot: Boot, segments: Segments, used: u64) -> Self {
         Self {
-            producer: config.producer.clone(),
-            boot,
+            head: Head::new(&config.producer, boot),
             limits: config.batch,
             max_bytes: config.max_bytes,
             segment_bytes: config.segment_bytes.max(1),
@@ -172,17 +171,15 @@ impl State {
     fn render(&self, events: &[Encoded], first: u64, at: LogTime) -> Result<(Vec<u8>, u64), OutboxError> {
         let bound = events.iter().map(|event| event.size_bound() + HEADER_BYTES).sum();
         let mut out = Vec::with_capacity(bound);
-        let mut mark = Mark { producer: self.producer.clone(), boot: self.boot, n: first };
+        let mut n = first;
         for event in events {
             if event.size_bound() > MAX_EVENT_BYTES {
                 return Err(OutboxError::TooLarge { bytes: event.size_bound() });
             }
-            let n = mark.n;
-            let identity = Identity::Sequenced(mark);
-            push(&mut out, n, at, |out| event.write(&identity, out));
-            mark = Mark { producer: self.producer.clone(), boot: self.boot, n: n + 1 };
+            push(&mut out, n, at, |out| event.write_sequenced(&self.head, n, out));
+            n += 1;
         }
-        Ok((out, mark.n - first))
+        Ok((out, n - first))
     }
 
     /// Keeps the records for the publisher, cut where a batch must be.
