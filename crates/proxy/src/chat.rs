@@ -52,8 +52,9 @@ pub async fn chat(State(replica): State<Arc<Replica>>, request: Request) -> Resp
 /// The walk of an admitted request over its candidates; its first attempt's start is written.
 struct Walk {
     replica: Arc<Replica>,
-    record: Record,
-    plan: Plan,
+    // Large, and kept where they are: what a future holds is copied with it.
+    record: Box<Record>,
+    plan: Box<Plan>,
     wanted: Wanted,
 }
 
@@ -159,7 +160,7 @@ impl Walk {
         let now = self.record.now();
         let (replica, wanted) = (&self.replica, &self.wanted);
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, candidate).map(|_| ());
-        self.record.machine().next(now, &mut self.plan, &mut recheck)
+        self.record.machine().next(now, self.plan.as_mut(), &mut recheck)
     }
 
     /// Makes an order ready for its dispatch: its channel as it is now, and the permit if it is a probe. An order that

@@ -21,4 +21,4 @@ mod tables;
 
 pub use recording::{Durability, OutboxFull, Recording};
 pub use replica::{Limits, Parts, Replica};
-pub use router::router;
+pub use router::{Front, router};

@@ -30,6 +30,9 @@ use crate::views::InFlight;
 
 pub use drafts::Story;
 
+/// Most that is kept of the name that an upstream gives its model, in bytes.
+const MAX_MODEL_BYTES: usize = 256;
+
 /// An attempt under way.
 pub struct Running {
     /// The order.
@@ -341,7 +344,7 @@ impl Record {
             cached_tokens: count(u.cached),
             reasoning_tokens: count(u.reasoning),
         });
-        self.served_model = model.map(|m| m.chars().take(256).collect());
+        self.served_model = model.map(|m| m.get(..m.floor_char_boundary(MAX_MODEL_BYTES)).unwrap_or(m).to_owned());
     }
 
     /// The answer is complete: the attempt, the outcome and the request end, before the last byte goes out.

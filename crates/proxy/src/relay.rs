@@ -31,7 +31,7 @@ const AFTER_DONE: Duration = Duration::from_millis(250);
 /// A committed stream on its way to the client.
 pub struct Relay {
     opened: Opened,
-    record: Record,
+    record: Box<Record>,
     provider: String,
     idle: Duration,
     total: Duration,
@@ -66,7 +66,7 @@ pub struct Settings {
 impl Relay {
     /// A relay of a stream whose first content is held.
     #[must_use]
-    pub fn new(opened: Opened, record: Record, settings: Settings) -> Self {
+    pub fn new(opened: Opened, record: Box<Record>, settings: Settings) -> Self {
         let Settings { provider, idle, total, include_usage, now_ms } = settings;
         let (phase, alarm) = (Phase::Held, Alarm::new(idle));
         Self { opened, record, provider, idle, total, include_usage, now_ms, phase, alarm }

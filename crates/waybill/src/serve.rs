@@ -1,9 +1,14 @@
 //! The accept loop of every listener: hyper's builder with the timers and limits that `axum::serve` doesn't set, and a
 //! drain with a deadline.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -30,6 +35,15 @@ pub enum Drained {
 
 /// Serves `router` on `listener` until `stop`, then lets open connections finish for at most `grace`.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) -> Drained {
+    serve_with(listener, TowerToHyperService::new(router), stop, grace).await
+}
+
+/// As [`serve`], with any service.
+pub async fn serve_with<S>(listener: TcpListener, service: S, stop: CancellationToken, grace: Duration) -> Drained
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_READ_TIMEOUT).half_close(false);
     builder
@@ -57,9 +71,8 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
-        let service = TowerToHyperService::new(router.clone());
-        let connection =
-            graceful.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
+        let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service.clone());
+        let connection = graceful.watch(served.into_owned());
         let cut = cut.clone();
         connections.spawn(async move {
             tokio::select! {

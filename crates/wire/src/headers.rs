@@ -28,10 +28,13 @@ const INBOUND_PREFIXES: [&str; 1] = ["x-ratelimit-"];
 const INBOUND_ERROR: [HeaderName; 3] =
     [RETRY_AFTER, HeaderName::from_static("retry-after-ms"), HeaderName::from_static("x-should-retry")];
 
+/// Room for headers that are added to those that cross, so that the map doesn't grow.
+const ROOM: usize = 10;
+
 /// What of a client's headers goes to an upstream.
 #[must_use]
 pub fn outbound(from_client: &HeaderMap) -> HeaderMap {
-    let mut to_upstream = HeaderMap::with_capacity(OUTBOUND.len());
+    let mut to_upstream = HeaderMap::with_capacity(ROOM);
     copy(from_client, &OUTBOUND, &mut to_upstream);
     to_upstream
 }
@@ -39,10 +42,9 @@ pub fn outbound(from_client: &HeaderMap) -> HeaderMap {
 /// What of an upstream's headers goes to the client. `content-length` and transfer headers are the server's own.
 #[must_use]
 pub fn inbound(from_upstream: &HeaderMap) -> HeaderMap {
-    let mut to_client = HeaderMap::with_capacity(from_upstream.len());
-    copy(from_upstream, &INBOUND, &mut to_client);
+    let mut to_client = HeaderMap::with_capacity(from_upstream.len() + ROOM);
     for (name, value) in from_upstream {
-        if INBOUND_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix)) {
+        if INBOUND.contains(name) || INBOUND_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix)) {
             to_client.append(name, value.clone());
         }
     }
@@ -75,8 +77,8 @@ pub fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 fn copy(from: &HeaderMap, names: &[HeaderName], to: &mut HeaderMap) {
-    for name in names {
-        for value in from.get_all(name) {
+    for (name, value) in from {
+        if names.contains(name) {
             to.append(name, value.clone());
         }
     }

@@ -1,7 +1,8 @@
 //! Token counts as upstreams report them, under the names that different upstreams use.
 
-use serde::Deserialize;
 use serde_json::Value;
+
+use crate::json::Scanner;
 
 /// Reported token counts. Absent means not reported, which is not zero; only whole numbers count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,11 +48,11 @@ impl Usage {
         if text == "null" {
             return None;
         }
-        let usage = match serde_json::from_str::<Known>(text) {
-            Ok(known) => known.counts(),
-            // Counts that are no whole numbers, names given twice: rare, so that it may cost a tree.
-            Err(_) => return serde_json::from_str(text).ok().as_ref().and_then(Self::read),
+        // Counts that are no whole numbers, names given twice: rare, so that it may cost a tree.
+        let Some(known) = Known::scan(text) else {
+            return serde_json::from_str(text).ok().as_ref().and_then(Self::read);
         };
+        let usage = known.counts();
         (usage != Self::default()).then_some(usage)
     }
 
@@ -69,7 +70,7 @@ impl Usage {
 }
 
 /// The names of [`Usage::read`] where all is of the expected type.
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Known {
     prompt_tokens: Option<u64>,
     input_tokens: Option<u64>,
@@ -85,10 +86,64 @@ struct Known {
     total_tokens: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Details {
     cached_tokens: Option<u64>,
     reasoning_tokens: Option<u64>,
+}
+
+/// Takes a value that may be `null`, into a place where none was before: given twice, a tree decides.
+fn once<'a, T>(
+    place: &mut Option<T>,
+    value: &mut Scanner<'a>,
+    read: impl FnOnce(&mut Scanner<'a>) -> Option<T>,
+) -> Option<()> {
+    let new = place.is_none();
+    if value.null() {
+        return new.then_some(());
+    }
+    *place = Some(read(value)?);
+    new.then_some(())
+}
+
+fn whole_number(value: &mut Scanner<'_>) -> Option<u64> {
+    value.raw()?.parse().ok()
+}
+
+impl Details {
+    fn scan(text: &mut Scanner<'_>) -> Option<Self> {
+        let mut details = Self::default();
+        text.object(|name, value| match name {
+            "cached_tokens" => once(&mut details.cached_tokens, value, whole_number),
+            "reasoning_tokens" => once(&mut details.reasoning_tokens, value, whole_number),
+            _ => value.raw().map(drop),
+        })?;
+        Some(details)
+    }
+}
+
+impl Known {
+    fn scan(text: &str) -> Option<Self> {
+        let mut known = Self::default();
+        let mut scanner = Scanner::new(text);
+        scanner.object(|name, value| match name {
+            "prompt_tokens" => once(&mut known.prompt_tokens, value, whole_number),
+            "input_tokens" => once(&mut known.input_tokens, value, whole_number),
+            "completion_tokens" => once(&mut known.completion_tokens, value, whole_number),
+            "output_tokens" => once(&mut known.output_tokens, value, whole_number),
+            "prompt_tokens_details" => once(&mut known.prompt_tokens_details, value, Details::scan),
+            "input_tokens_details" => once(&mut known.input_tokens_details, value, Details::scan),
+            "prompt_cache_hit_tokens" => once(&mut known.prompt_cache_hit_tokens, value, whole_number),
+            "cached_tokens" => once(&mut known.cached_tokens, value, whole_number),
+            "completion_tokens_details" => once(&mut known.completion_tokens_details, value, Details::scan),
+            "output_tokens_details" => once(&mut known.output_tokens_details, value, Details::scan),
+            "reasoning_tokens" => once(&mut known.reasoning_tokens, value, whole_number),
+            "total_tokens" => once(&mut known.total_tokens, value, whole_number),
+            _ => value.raw().map(drop),
+        })?;
+        scanner.end()?;
+        Some(known)
+    }
 }
 
 impl Known {
@@ -148,6 +203,8 @@ mod tests {
         check("null", None);
         check("[]", None);
         check(r#"{"prompt_tokens":2,"prompt_tokens_details":7}"#, Some([Some(2), None, None, None, None]));
+        check(r#"{"prompt_tokens":2,"prompt_tokens":null}"#, None);
+        check(r#"{"prompt_tokens":null,"prompt_tokens":2}"#, Some([Some(2), None, None, None, None]));
         check(r#"{"prompt_tokens":2,"prompt_tokens":3}"#, Some([Some(3), None, None, None, None]));
         check(r#"{"prompt_tokens":null,"completion_tokens":5}"#, Some([None, Some(5), None, None, None]));
     }

@@ -88,9 +88,9 @@ impl Wanted {
 /// An admitted request; its first attempt's start is written.
 pub struct Admitted {
     /// Its record.
-    pub record: Record,
+    pub record: Box<Record>,
     /// Its plan.
-    pub plan: Plan,
+    pub plan: Box<Plan>,
     /// What it wants.
     pub wanted: Wanted,
     /// Its ids.
@@ -242,7 +242,7 @@ impl Parts<'_> {
         };
         let Planned { plan, first_use } =
             replica.tables.plan(self.snapshot, &replica.views, (group, &wanted.model), abilities, self.now, probe_free);
-        self.begin(wanted, ids, reservation, plan, first_use).await
+        self.begin(wanted, ids, reservation, Box::new(plan), first_use).await
     }
 
     async fn begin(
@@ -250,7 +250,7 @@ impl Parts<'_> {
         wanted: Wanted,
         ids: Ids,
         reservation: Option<Reservation>,
-        mut plan: Plan,
+        mut plan: Box<Plan>,
         first_use: Option<FirstUse>,
     ) -> Admission {
         let replica = self.replica;
@@ -269,7 +269,7 @@ impl Parts<'_> {
             clock: replica.clock.clone(),
             rn: 0,
         };
-        let mut record = Record::new(replica.clone(), reservation, story, Machine::new(opening));
+        let mut record = Box::new(Record::new(replica.clone(), reservation, story, Machine::new(opening)));
         let unavailable = plan.unavailable();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;

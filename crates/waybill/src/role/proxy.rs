@@ -20,13 +20,13 @@ use waybill_journal_nats::Connection;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::replica::Known;
-use waybill_proxy::{Limits, OutboxFull, Parts, Replica, follow, router};
+use waybill_proxy::{Front, Limits, OutboxFull, Parts, Replica, follow};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
 use super::durability::{self, Durability};
 use super::{BACKLOG, Booted, Clock, claim, system_time};
 use crate::ops::{Dependency, Role};
-use crate::serve::{Drained, serve};
+use crate::serve::{Drained, serve_with};
 
 /// Subject of this role's events.
 const SUBJECT: &str = "wb.traffic.0.proxy";
@@ -118,7 +118,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let mut serving = None;
     if booted.stop.run_until_cancelled(until_serving(&replica)).await.is_some() {
         let listener = socket.listen(BACKLOG).with_context(|| format!("can't listen on {listen}"))?;
-        serving = Some(booted.tasks.spawn(serve(listener, router(replica.clone()), accepting.clone(), grace)));
+        serving = Some(booted.tasks.spawn(serve_with(listener, Front::new(replica.clone()), accepting.clone(), grace)));
         role.listening.store(true, Ordering::Release);
         tracing::info!(%listen, %boot, "serving");
     }

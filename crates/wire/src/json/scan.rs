@@ -8,6 +8,9 @@ mod tests;
 use memchr::memchr2;
 use smallvec::SmallVec;
 
+/// Words of eight bytes that are looked at one by one.
+const SHORT: usize = 6;
+
 /// A place in a text.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner<'a> {
@@ -127,7 +130,7 @@ impl<'a> Scanner<'a> {
         let mut plain = true;
         loop {
             let rest = self.rest();
-            let run = memchr2(b'"', b'\\', rest)?;
+            let run = special(rest)?;
             if self.controls && has_control(rest.get(..run)?) {
                 return None;
             }
@@ -254,6 +257,25 @@ impl<'a> Scanner<'a> {
         self.space();
         self.eat(b':')
     }
+}
+
+/// Where the first quote or backslash stands. Most texts are short: their first bytes are looked at eight at a time, and a
+/// search is begun only where it has something to search through.
+#[inline]
+fn special(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    // The lowest bit set is in the first byte that is zero; what is set above it may be wrong.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
+    let (words, _) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().take(SHORT).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zero(word ^ (ONES * 0x22)) | zero(word ^ (ONES * 0x5c));
+        if found != 0 {
+            return Some(at * 8 + usize::try_from(found.trailing_zeros() / 8).ok()?);
+        }
+    }
+    let rest = (words.len().min(SHORT)) * 8;
+    memchr2(b'"', b'\\', bytes.get(rest..)?).map(|run| rest + run)
 }
 
 /// Without an early end the compiler looks at many bytes at once.
