@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use waybill_event::LogTime;
 
 use crate::measure::{HELD, Latency, RATE, Rounds, median};
@@ -13,6 +13,9 @@ use crate::process;
 use crate::request::Kind;
 use crate::run::Figures;
 use crate::{fresh, upstream};
+
+/// How many times its target a ratio may be before [`check`] fails.
+const FAR_ABOVE: f64 = 1.4;
 
 /// One row: what was measured, and how it stands to its target.
 struct Row {
@@ -77,15 +80,34 @@ fn of_proxy(figures: &Figures, what: String, unit: &'static str, value: f64, mos
     }
 }
 
+/// Fails if a ratio of CPU time is far above its target in every round: what disturbs a machine disturbs some rounds, what
+/// makes the proxy dearer is in all of them.
+///
+/// # Errors
+/// Which one.
+pub(crate) fn check(figures: &Figures) -> Result<()> {
+    for (kind, rounds) in &figures.cpu {
+        let Some((what, most)) = promised(*kind) else { continue };
+        let lowest = ratios(figures, rounds).into_iter().fold(f64::MAX, f64::min);
+        ensure!(lowest <= most * FAR_ABOVE, "{what}: {lowest:.2} × that of the pass-through at least; {most:.1} × is promised");
+    }
+    Ok(())
+}
+
+/// What a kind of load is called, and how many times the pass-through's CPU time it may take.
+const fn promised(kind: Kind) -> Option<(&'static str, f64)> {
+    match kind {
+        Kind::Small => Some(("CPU per request of 1 KB", 1.4)),
+        Kind::Large => Some(("CPU per request of 100 KB", 2.0)),
+        Kind::Stream => Some(("CPU per streamed chunk", 1.1)),
+        Kind::Held => None,
+    }
+}
+
 fn rows(figures: &Figures) -> Vec<Row> {
     let mut rows = Vec::new();
     for (kind, rounds) in &figures.cpu {
-        let (what, most) = match kind {
-            Kind::Small => ("CPU per request of 1 KB", 1.4),
-            Kind::Large => ("CPU per request of 100 KB", 2.0),
-            Kind::Stream => ("CPU per streamed chunk", 1.1),
-            Kind::Held => continue,
-        };
+        let Some((what, most)) = promised(*kind) else { continue };
         rows.push(by_ratio(figures, what.to_owned(), rounds, Some(most)));
     }
     if let Some(latency) = &figures.latency {

@@ -36,6 +36,9 @@ pub(crate) struct Args {
     /// Only CPU time per request and per chunk.
     #[arg(long)]
     cpu_only: bool,
+    /// Fail if a ratio of CPU time is far above its target in every round.
+    #[arg(long)]
+    check: bool,
 }
 
 /// All that was measured; lists are in the order of the subjects.
@@ -82,7 +85,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     tokio::time::sleep(QUIET).await;
     let figures = measure(&args, &fleet, upstream, subjects, began).await;
     fleet.stop().await;
-    report::tell(&figures?, args.output.write.as_deref())
+    let figures = figures?;
+    report::tell(&figures, args.output.write.as_deref())?;
+    if args.check { report::check(&figures) } else { Ok(()) }
 }
 
 async fn measure(

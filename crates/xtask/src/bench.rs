@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// Only CPU time per request and per chunk.
     #[arg(long)]
     cpu_only: bool,
+    /// Fail if a ratio of CPU time is far above its target in every round.
+    #[arg(long)]
+    check: bool,
 }
 
 /// Builds in release and measures.
@@ -41,6 +44,9 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     }
     if args.cpu_only {
         command.arg("--cpu-only");
+    }
+    if args.check {
+        command.arg("--check");
     }
     workspace::run(&mut command)
 }
