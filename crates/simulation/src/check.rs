@@ -25,7 +25,7 @@ pub struct Figures {
     pub admitted: u64,
     /// Calls of upstreams.
     pub calls: u64,
-    /// Selection tables re-derived.
+    /// Selection tables that came out as recorded when they were re-derived; any other one is a violation.
     pub tables: u64,
     /// Transitions of breakers, blocks and disablings.
     pub transitions: u64,
@@ -37,6 +37,8 @@ pub struct Figures {
     pub epochs: u64,
     /// Lives of replicas.
     pub boots: u64,
+    /// Messages of traffic that were purged.
+    pub purged: u64,
 }
 
 /// Checks a run that has come to its end.
@@ -47,7 +49,7 @@ pub fn check(fleet: &Fleet, rested: &Rested) -> Figures {
     let wanted = tables::wanted(&log);
     let reference = reference::Reference::fold(ground, &log, &wanted, rested.end);
     state::check(ground, fleet, rested, &reference, &log);
-    tables::check(ground, &log, &reference);
+    let tables = tables::check(ground, &log, &reference);
     requests::check(ground, fleet, &log);
     let probes = probes::check(ground, fleet, &log);
     Figures {
@@ -56,12 +58,13 @@ pub fn check(fleet: &Fleet, rested: &Rested) -> Figures {
         requests: fleet.proxies.iter().map(|proxy| proxy.seen.len() as u64).sum(),
         admitted: requests::admitted(&log),
         calls: fleet.calls.lock().len() as u64,
-        tables: tables::count(&log),
+        tables,
         transitions: reference.transitions.len() as u64,
         probes,
         late: reference.late,
         epochs: ground.epochs.lock().get("_fold").copied().unwrap_or(0),
         boots: log.boots.len() as u64,
+        purged: ground.purged_so_far(),
     }
 }
 
@@ -81,6 +84,7 @@ impl Figures {
             late: self.late + other.late,
             epochs: self.epochs + other.epochs,
             boots: self.boots + other.boots,
+            purged: self.purged + other.purged,
         }
     }
 }

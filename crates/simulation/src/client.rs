@@ -13,6 +13,7 @@ use serde_json::json;
 use tower::ServiceExt as _;
 use waybill_event::Boot;
 
+use crate::freeze::Freeze;
 use crate::ground::Ground;
 
 /// What a client asks for.
@@ -64,27 +65,37 @@ pub struct Seen {
     pub code: Option<String>,
     /// How it ended.
     pub end: End,
+    /// It went away and its replica, which stood still, hasn't noticed.
+    pub unnoticed: bool,
 }
 
 /// What a client sees, while it sees it.
 pub type Watched = Arc<Mutex<Seen>>;
 
 /// Sends the request and reads the answer, until its end or until the client has had enough.
-pub async fn ask(ground: Arc<Ground>, router: Router, watched: Watched) {
+///
+/// A replica that is frozen neither answers nor sees its client go.
+pub async fn ask(ground: Arc<Ground>, router: Router, freeze: Freeze, watched: Watched) {
     let (asked, proxy) = {
         let seen = watched.lock();
         (seen.asked.clone(), seen.proxy.clone())
     };
     ground.trace.note(format_args!("client {} asks {proxy} for {} stream {}", asked.client, asked.model, asked.stream));
-    let asking = Box::pin(read(router, &asked, &watched));
+    let mut asking = freeze.over(Box::pin(read(router, asked.clone(), Arc::clone(&watched))));
     match asked.leaves_after {
         None => asking.await,
         Some(after) => {
-            if tokio::time::timeout(after, asking).await.is_err() {
-                let mut seen = watched.lock();
-                if seen.end == End::Waiting {
-                    seen.end = End::Left;
+            if tokio::time::timeout(after, &mut asking).await.is_err() {
+                {
+                    let mut seen = watched.lock();
+                    if seen.end == End::Waiting {
+                        seen.end = End::Left;
+                    }
+                    seen.unnoticed = true;
                 }
+                freeze.thawed().await;
+                drop(asking);
+                watched.lock().unnoticed = false;
             }
         }
     }
@@ -93,7 +104,7 @@ pub async fn ask(ground: Arc<Ground>, router: Router, watched: Watched) {
     ground.trace.note(format_args!("client {} saw {status:?} {code:?} {:?}", asked.client, seen.end));
 }
 
-async fn read(router: Router, asked: &Asked, watched: &Watched) {
+async fn read(router: Router, asked: Asked, watched: Watched) {
     let body = json!({
         "model": asked.model, "stream": asked.stream, "messages": [{"role": "user", "content": "hello"}],
     });

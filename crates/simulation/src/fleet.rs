@@ -48,13 +48,17 @@ pub struct Fleet {
 /// What is to happen later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
-    StartProxy(usize),
-    StartProjector(usize),
-    StartUpkeep,
-    MendProxy(usize),
-    MendProjector(usize),
-    MendUpkeep,
-    Thaw(usize),
+    Start(Who),
+    Mend(Who),
+    Thaw(Who),
+}
+
+/// One of the processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Proxy(usize),
+    Projector(usize),
+    Upkeep,
 }
 
 impl Fleet {
@@ -63,6 +67,7 @@ impl Fleet {
     pub fn new(ground: &Arc<Ground>) -> Self {
         let setting = &ground.setting;
         ground.memory.set_duplicate_window(Stream::Traffic, setting.duplicate_window);
+        ground.memory.set_max_bytes(Stream::Traffic, setting.traffic_bytes);
         let files = tempfile::Builder::new().prefix("waybill-simulation").tempdir().unwrap();
         let (upstreams, calls) = (Arc::new(Upstreams::new(ground.seed)), Arc::new(Calls::default()));
         let store = Arc::new(Store::default());
@@ -121,32 +126,13 @@ impl Fleet {
 
     fn do_one(&mut self, due: Due) {
         self.ground.trace.note(format_args!("due: {due:?}"));
-        match due {
-            Due::StartProxy(n) if self.proxies[n].up.is_none() => self.proxies[n].start(),
-            Due::StartProjector(n) if self.projectors[n].up.is_none() => self.projectors[n].start(),
-            Due::StartUpkeep if self.upkeep.up.is_none() => self.upkeep.start(),
-            Due::StartProxy(_) | Due::StartProjector(_) | Due::StartUpkeep => {}
-            Due::MendProxy(n) => {
-                if let Some(up) = &self.proxies[n].up {
-                    up.process.link.mend();
-                }
-            }
-            Due::MendProjector(n) => {
-                if let Some(up) = &self.projectors[n].up {
-                    up.process.link.mend();
-                }
-            }
-            Due::MendUpkeep => {
-                if let Some(up) = &self.upkeep.up {
-                    up.process.link.mend();
-                }
-            }
-            Due::Thaw(n) => {
-                if let Some(up) = &self.projectors[n].up {
-                    up.process.link.untrap();
-                    up.freeze.thaw();
-                }
-            }
+        match (due, self.process(due.who())) {
+            (Due::Start(Who::Proxy(n)), None) => self.proxies[n].start(),
+            (Due::Start(Who::Projector(n)), None) => self.projectors[n].start(),
+            (Due::Start(Who::Upkeep), None) => self.upkeep.start(),
+            (Due::Mend(_), Some(process)) => process.link.mend(),
+            (Due::Thaw(_), Some(process)) => process.thaw(),
+            (Due::Start(_), Some(_)) | (Due::Mend(_) | Due::Thaw(_), None) => {}
         }
     }
 
@@ -156,19 +142,13 @@ impl Fleet {
         self.upstreams.heal();
         self.admin.enable_all();
         let calm = Faults { longest_delay: Duration::from_millis(2), ..Faults::NONE };
-        for n in 0..self.proxies.len() {
-            self.do_one(Due::StartProxy(n));
-            self.do_one(Due::MendProxy(n));
-        }
-        for n in 0..self.projectors.len() {
-            self.do_one(Due::StartProjector(n));
-            self.do_one(Due::MendProjector(n));
-            self.do_one(Due::Thaw(n));
-        }
-        self.do_one(Due::StartUpkeep);
-        self.do_one(Due::MendUpkeep);
-        for process in self.processes() {
-            process.link.set(calm);
+        for who in self.everybody() {
+            self.do_one(Due::Start(who));
+            self.do_one(Due::Mend(who));
+            self.do_one(Due::Thaw(who));
+            if let Some(process) = self.process(who) {
+                process.link.set(calm);
+            }
         }
         for proxy in &mut self.proxies {
             proxy.idle().await;
@@ -178,6 +158,8 @@ impl Fleet {
 
     /// Everybody stops in order; the projectors last, when everything is folded.
     pub async fn stop(&mut self) {
+        // Upkeep stops too, and nobody makes room any more.
+        self.ground.memory.set_max_bytes(Stream::Traffic, 0);
         for proxy in &mut self.proxies {
             proxy.stop().await;
         }
@@ -188,9 +170,25 @@ impl Fleet {
         }
     }
 
-    fn processes(&self) -> impl Iterator<Item = &Process> {
-        let proxies = self.proxies.iter().filter_map(|proxy| proxy.up.as_ref().map(|up| &up.process));
-        let projectors = self.projectors.iter().filter_map(|projector| projector.up.as_ref().map(|up| &up.process));
-        proxies.chain(projectors).chain(self.upkeep.up.as_ref().map(|up| &up.process))
+    fn everybody(&self) -> Vec<Who> {
+        let proxies = (0..self.proxies.len()).map(Who::Proxy);
+        proxies.chain((0..self.projectors.len()).map(Who::Projector)).chain([Who::Upkeep]).collect()
+    }
+
+    /// The process, if it lives.
+    fn process(&self, who: Who) -> Option<&Process> {
+        match who {
+            Who::Proxy(n) => self.proxies[n].up.as_ref().map(|up| &up.process),
+            Who::Projector(n) => self.projectors[n].up.as_ref().map(|up| &up.process),
+            Who::Upkeep => self.upkeep.up.as_ref().map(|up| &up.process),
+        }
+    }
+}
+
+impl Due {
+    const fn who(self) -> Who {
+        match self {
+            Self::Start(who) | Self::Mend(who) | Self::Thaw(who) => who,
+        }
     }
 }

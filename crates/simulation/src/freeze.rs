@@ -26,14 +26,19 @@ impl Freeze {
         self.held.lock().frozen = true;
     }
 
-    /// It goes on.
-    pub fn thaw(&self) {
-        let waiting = {
+    /// It goes on. Says whether it stood still.
+    pub fn thaw(&self) -> bool {
+        let (was, waiting) = {
             let mut held = self.held.lock();
-            held.frozen = false;
-            std::mem::take(&mut held.waiting)
+            (std::mem::take(&mut held.frozen), std::mem::take(&mut held.waiting))
         };
         waiting.into_iter().for_each(Waker::wake);
+        was
+    }
+
+    /// Waits for as long as this is frozen.
+    pub async fn thawed(&self) {
+        self.over(Box::pin(async {})).await;
     }
 
     /// A future that stands still while this is frozen.

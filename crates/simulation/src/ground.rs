@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use waybill_event::LogTime;
+use waybill_journal::Message;
 use waybill_journal::clock::Steady;
 use waybill_journal::memory::Memory;
 
@@ -35,6 +36,9 @@ pub struct Ground {
     pub epochs: Epochs,
     origin: Instant,
     store_ahead: Arc<AtomicI64>,
+    /// All of the traffic stream, what was purged included.
+    traffic: Mutex<Vec<Message>>,
+    purged: AtomicU64,
     jumps: Mutex<Vec<Instant>>,
     faults: Mutex<BTreeMap<String, Vec<Instant>>>,
     violations: Mutex<Vec<String>>,
@@ -57,6 +61,8 @@ impl Ground {
             epochs: Epochs::default(),
             origin,
             store_ahead,
+            traffic: Mutex::default(),
+            purged: AtomicU64::new(0),
             jumps: Mutex::default(),
             faults: Mutex::default(),
             violations: Mutex::default(),
@@ -92,6 +98,28 @@ impl Ground {
         self.jumps.lock().push(Instant::now());
         self.memory.tick();
         self.trace.note(format_args!("the store's clock jumps by {micros} µs"));
+    }
+
+    /// The store took these into the traffic stream.
+    pub fn took(&self, messages: Vec<Message>) {
+        self.traffic.lock().extend(messages);
+    }
+
+    /// Everything that the traffic stream ever held.
+    #[must_use]
+    pub fn traffic(&self) -> Vec<Message> {
+        self.traffic.lock().clone()
+    }
+
+    /// So many messages of the traffic stream were purged.
+    pub fn purged(&self, messages: u64) {
+        self.purged.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    /// How many messages were purged so far.
+    #[must_use]
+    pub fn purged_so_far(&self) -> u64 {
+        self.purged.load(Ordering::Relaxed)
     }
 
     /// Something went wrong between a process and the store.

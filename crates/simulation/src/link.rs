@@ -2,6 +2,7 @@
 //! by itself is the faulty journal's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,8 +42,10 @@ struct State {
     who: Arc<str>,
     held: Mutex<Condition>,
     changed: Notify,
-    /// What stops the process when it is in the middle of its next write.
-    trap: Mutex<Option<Freeze>>,
+    /// What stops the process. What isn't polled by itself stands still at its next call.
+    freeze: Freeze,
+    /// Whether it is stopped in the middle of its next write.
+    trapped: AtomicBool,
 }
 
 #[derive(Default)]
@@ -54,7 +57,7 @@ struct Condition {
 impl Link {
     /// A connection with these faults, whose chances are those of the process's life.
     #[must_use]
-    pub fn new(ground: &Arc<Ground>, who: &str, life: u32, faults: Faults) -> Self {
+    pub fn new(ground: &Arc<Ground>, who: &str, life: u32, faults: Faults, freeze: Freeze) -> Self {
         let seed = crate::trace::fold(ground.seed, format!("{who}.{life}").as_bytes());
         let faulty = Faulty::over(Tap::journal(ground, who), faults, seed);
         let state = State {
@@ -62,7 +65,8 @@ impl Link {
             who: who.into(),
             held: Mutex::default(),
             changed: Notify::new(),
-            trap: Mutex::default(),
+            freeze,
+            trapped: AtomicBool::new(false),
         };
         Self { inner: faulty.journal(), faulty, state: Arc::new(state) }
     }
@@ -92,14 +96,14 @@ impl Link {
         self.faulty.set(faults);
     }
 
-    /// The process is stopped by `freeze` in the middle of the next value that it writes, when its write is on its way.
-    pub fn trap(&self, freeze: Freeze) {
-        *self.state.trap.lock() = Some(freeze);
+    /// The process is stopped in the middle of the next state that it writes, when its write is on its way.
+    pub fn trap(&self) {
+        self.state.trapped.store(true, Ordering::Relaxed);
     }
 
     /// It isn't.
     pub fn untrap(&self) {
-        *self.state.trap.lock() = None;
+        self.state.trapped.store(false, Ordering::Relaxed);
     }
 
     /// The process is dead: whatever it still waits for never comes.
@@ -160,6 +164,7 @@ impl State {
         }
         let begun = Instant::now();
         let answer = call.await;
+        self.freeze.thawed().await;
         if self.is_dead() {
             return std::future::pending().await;
         }
@@ -178,11 +183,18 @@ impl State {
         &self,
         call: impl Future<Output = Result<T, AppendError>> + Send,
     ) -> Result<T, AppendError> {
+        self.freeze.thawed().await;
+        self.send(call).await
+    }
+
+    /// A write that has left the process, stopped or not.
+    async fn send<T: Send>(&self, call: impl Future<Output = Result<T, AppendError>> + Send) -> Result<T, AppendError> {
         let silent = || AppendError::Unknown { reason: "the link is cut".to_owned() };
         self.call(call, silent, |error| matches!(error, AppendError::Unknown { .. })).await
     }
 
     async fn read<T: Send>(&self, call: impl Future<Output = Result<T, ReadError>> + Send) -> Result<T, ReadError> {
+        self.freeze.thawed().await;
         let silent = || ReadError::Unavailable { reason: "the link is cut".to_owned() };
         self.call(call, silent, |error| matches!(error, ReadError::Unavailable { .. })).await
     }
@@ -196,6 +208,7 @@ impl State {
         stream::unfold((state, inner), |(state, mut inner)| async move {
             let told = inner.next().await?;
             state.reachable().await;
+            state.freeze.thawed().await;
             Some((told, (state, inner)))
         })
         .boxed()
@@ -229,6 +242,10 @@ impl Log for Link {
         self.state.read(self.inner.log.last_of_subject(stream, subject)).await
     }
 
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        self.state.write(self.inner.log.purge_before(stream, first)).await
+    }
+
     fn follow(&self, stream: Stream, start: Start) -> Following {
         let (state, inner) = (Arc::clone(&self.state), self.inner.clone());
         // Following begins when the store can be asked.
@@ -254,13 +271,13 @@ impl Keyed for Link {
         held: Held,
         ttl: Option<Duration>,
     ) -> Result<u64, AppendError> {
-        if bucket == Bucket::Selector
-            && let Some(freeze) = self.state.trap.lock().take()
-        {
+        self.state.freeze.thawed().await;
+        if bucket == Bucket::Selector && self.state.trapped.swap(false, Ordering::Relaxed) {
             self.state.ground.trace.note(format_args!("{} is frozen within a write", self.state.who));
-            freeze.freeze();
+            self.state.faulted();
+            self.state.freeze.freeze();
         }
-        self.state.write(self.inner.keyed.write(bucket, key, value, held, ttl)).await
+        self.state.send(self.inner.keyed.write(bucket, key, value, held, ttl)).await
     }
 
     async fn delete(&self, bucket: Bucket, key: &str, held: Held) -> Result<(), AppendError> {

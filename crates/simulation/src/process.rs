@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,6 +14,7 @@ use waybill_journal::presence::{Presence, Report};
 use waybill_journal::{Journal, dice::Dice};
 
 use crate::chance::Chance;
+use crate::freeze::Freeze;
 use crate::ground::Ground;
 use crate::link::Link;
 
@@ -30,6 +32,8 @@ pub struct Process {
     pub clock: LogClock,
     /// What it runs; aborted with its death.
     pub tasks: JoinSet<()>,
+    /// Stops and lets go what it runs.
+    pub freeze: Freeze,
     /// What the product spawns by itself.
     pub tracker: TaskTracker,
     /// Cancelled when it is asked to stop.
@@ -40,9 +44,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process: it beats and gets to know the time.
+    /// Starts a process: it beats, with what `report` says, and gets to know the time.
     #[must_use]
-    pub fn start(ground: &Arc<Ground>, name: &str, role: &str, life: u32) -> Self {
+    pub fn start(
+        ground: &Arc<Ground>,
+        name: &str,
+        role: &str,
+        life: u32,
+        report: impl Fn() -> Report + Send + 'static,
+    ) -> Self {
         // The machine is the same in every life.
         let mut machine = Chance::of(ground.seed, &format!("machine {name}"));
         let skew = i64::try_from(machine.among(0, 4_000_000)).unwrap_or(0) - 2_000_000;
@@ -50,7 +60,8 @@ impl Process {
         let steady = ground.steady(since_start, i64::try_from(machine.among(0, 400)).unwrap_or(0) - 200);
         let mut chance = Chance::of(ground.seed, &format!("{name}.{life}"));
         let boot = Boot::new(skewed(ground.now(), skew), u32::try_from(chance.below(1 << 32)).unwrap_or(0));
-        let link = Link::new(ground, name, life, ground.setting.faults);
+        let freeze = Freeze::default();
+        let link = Link::new(ground, name, life, ground.setting.faults, freeze.clone());
         let name: ProducerId = name.parse().unwrap();
         let clock = LogClock::new(steady);
         let mut process = Self {
@@ -58,6 +69,7 @@ impl Process {
             boot,
             clock: clock.clone(),
             tasks: JoinSet::new(),
+            freeze,
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
             chance,
@@ -68,8 +80,28 @@ impl Process {
         ground.trace.note(format_args!("{} begins its life {boot}", process.name));
         let presence = Presence::new(process.journal().keyed, process.name.clone(), boot, role, clock);
         let stop = process.stop.clone();
-        process.tasks.spawn(async move { presence.run(Report::default, stop).await });
+        process.run(async move { presence.run(report, stop).await });
         process
+    }
+
+    /// Runs something until it is over or the process dies.
+    pub fn run(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.freeze.over(task.boxed()));
+    }
+
+    /// It is stopped as by SIGSTOP.
+    pub fn freeze(&self) {
+        self.ground.trace.note(format_args!("{} is frozen", self.name));
+        self.ground.faulted(self.name.as_str());
+        self.freeze.freeze();
+    }
+
+    /// It goes on.
+    pub fn thaw(&self) {
+        self.link.untrap();
+        if self.freeze.thaw() {
+            self.ground.faulted(self.name.as_str());
+        }
     }
 
     /// The journal as it reaches it.

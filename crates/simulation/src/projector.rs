@@ -4,17 +4,17 @@
 mod rows;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use waybill_journal::Journal;
 use waybill_journal::lease::{LeaseConfig, lead};
+use waybill_journal::presence::Report;
 use waybill_projector::selector::{Config, Pace, Runner, Status};
 
 use crate::bug::{Bug, Flawed};
 use crate::chance::Chance;
-use crate::freeze::Freeze;
 use crate::ground::Ground;
 use crate::process::Process;
 
@@ -35,8 +35,6 @@ pub struct Projector {
 pub struct Up {
     /// The process.
     pub process: Process,
-    /// Stops and lets it go.
-    pub freeze: Freeze,
     runner: Arc<Runner>,
 }
 
@@ -49,7 +47,14 @@ impl Projector {
 
     /// It begins to live.
     pub fn start(&mut self) {
-        let mut process = Process::start(&self.ground, &self.name, "projector", self.lives);
+        let folding = Arc::new(AtomicBool::new(false));
+        let (leads, store) = (Arc::clone(&folding), Arc::clone(&self.store));
+        // Whoever folds the rows tells how far they are.
+        let report = move || Report {
+            traffic_folded: leads.load(Ordering::Relaxed).then(|| store.with(|kept| kept.position)),
+            ..Report::default()
+        };
+        let mut process = Process::start(&self.ground, &self.name, "projector", self.lives, report);
         let mut chance = Chance::of(self.ground.seed, &format!("pace {}.{}", self.name, self.lives));
         let journal = self.flawed(process.journal());
         let config = Config {
@@ -70,6 +75,7 @@ impl Projector {
             producer: process.name.clone(),
             clock: process.clock_or_own(),
             chance: parking_lot::Mutex::new(chance),
+            folding,
         });
         let lease = LeaseConfig::new("traffic", process.name.clone(), process.boot);
         let (selecting, stop) = (Arc::clone(&runner), process.stop.clone());
@@ -81,9 +87,8 @@ impl Projector {
             });
             tokio::join!(Box::pin(selecting.run(&stop)), Box::pin(rows));
         };
-        let freeze = Freeze::default();
-        process.tasks.spawn(freeze.over(running.boxed()));
-        self.up = Some(Up { process, freeze, runner });
+        process.run(running);
+        self.up = Some(Up { process, runner });
     }
 
     fn flawed(&self, journal: Journal) -> Journal {
@@ -100,7 +105,6 @@ impl Projector {
     pub fn die(&mut self) {
         if let Some(mut up) = self.up.take() {
             up.process.kill();
-            up.freeze.thaw();
             self.lives += 1;
         }
     }

@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use waybill_domain::verdict::RuleSet;
 use waybill_event::Boot;
 use waybill_journal::log::Log;
-use waybill_journal::outbox::{Outbox, OutboxConfig, Publisher};
+use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
+use waybill_journal::presence::Report;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::{Limits, Parts, Replica, follow, router};
 use waybill_upstream::Dispatcher;
@@ -82,9 +83,13 @@ fn rules() -> Arc<RuleSet> {
 
 /// The outbox of a process.
 pub fn outbox(process: &mut Process, dir: &Path, subject: &str) -> (Outbox, Publisher) {
+    let usual = BatchLimits::default();
+    // A message is small beside the stream, as it is where streams are large.
+    let bytes = if process.ground.setting.traffic_bytes > 0 { 8 << 10 } else { usual.bytes };
     let config = OutboxConfig {
         max_bytes: process.ground.setting.outbox_bytes,
         finish_reserve_bytes: process.ground.setting.finish_reserve_bytes,
+        batch: BatchLimits { bytes, ..usual },
         segment_bytes: 32 << 10,
         memory_bytes: 8 << 10,
         dice: process.dice(),
@@ -117,7 +122,7 @@ impl Proxy {
 
     /// It begins to live.
     pub fn start(&mut self) {
-        let mut process = Process::start(&self.ground, &self.name, "proxy", self.lives);
+        let mut process = Process::start(&self.ground, &self.name, "proxy", self.lives, Report::default);
         let (outbox, publisher) = outbox(&mut process, &self.dir(), "wb.traffic.0.proxy");
         let journal = process.journal();
         let publishing = CancellationToken::new();
@@ -127,7 +132,7 @@ impl Proxy {
             Arc::clone(&journal.log)
         };
         let publish = publisher.run(log, publishing.clone());
-        process.tasks.spawn(async move {
+        process.run(async move {
             publish.await;
         });
         let wire = Wire::new(&self.ground, &self.upstreams, &self.calls, &self.name);
@@ -150,9 +155,9 @@ impl Proxy {
         let catalog = follow::catalog(Arc::clone(&replica), journal.clone(), stop());
         let credentials = follow::credentials(Arc::clone(&replica), journal.clone(), stop());
         let selector = follow::selector(Arc::clone(&replica), journal, stop());
-        process.tasks.spawn(catalog);
-        process.tasks.spawn(credentials);
-        process.tasks.spawn(selector);
+        process.run(catalog);
+        process.run(credentials);
+        process.run(selector);
         let router = router(Arc::clone(&replica));
         self.up = Some(Up { process, replica, outbox, router, publishing, clients: JoinSet::new() });
     }
@@ -161,11 +166,19 @@ impl Proxy {
     pub fn ask(&mut self, asked: Asked) -> bool {
         let Some(up) = &mut self.up else { return false };
         let boot = up.process.boot;
-        let seen =
-            Seen { asked, proxy: self.name.clone(), boot, status: None, id: None, code: None, end: End::Waiting };
+        let seen = Seen {
+            asked,
+            proxy: self.name.clone(),
+            boot,
+            status: None,
+            id: None,
+            code: None,
+            end: End::Waiting,
+            unnoticed: false,
+        };
         let watched = Arc::new(parking_lot::Mutex::new(seen));
         self.seen.push(Arc::clone(&watched));
-        up.clients.spawn(client::ask(Arc::clone(&self.ground), up.router.clone(), watched));
+        up.clients.spawn(client::ask(Arc::clone(&self.ground), up.router.clone(), up.process.freeze.clone(), watched));
         true
     }
 

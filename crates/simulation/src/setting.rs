@@ -28,13 +28,15 @@ pub struct Setting {
     pub outbox_bytes: u64,
     /// What an outbox promises a request for its end.
     pub finish_reserve_bytes: u64,
+    /// Bytes that the traffic stream may hold; 0 is unlimited.
+    pub traffic_bytes: u64,
     /// Between two changes of an upstream's mood; none if they stay well.
     pub mood_every: Option<Duration>,
     /// Between two deaths of a replica.
     pub crash_every: Option<Duration>,
     /// Between two deaths of a projector or of upkeep.
     pub projector_crash_every: Option<Duration>,
-    /// Between two stops of a projector.
+    /// Between two stops of some process, as by SIGSTOP.
     pub freeze_every: Option<Duration>,
     /// Between two cuts of somebody's connection.
     pub cut_every: Option<Duration>,
@@ -66,7 +68,7 @@ impl Setting {
         let jump_every = sometimes(0.2, 8_000, 20_000);
         let edit_every = sometimes(0.7, 2_000, 6_000);
         Self {
-            proxies: chance.among(1, 3),
+            proxies: if chance.yes(0.1) { 5 } else { chance.among(1, 3) },
             channels: chance.among(2, 4),
             lasts: ms(chance.among(12_000, 25_000)),
             request_every: ms(chance.among(250, 900)),
@@ -83,6 +85,7 @@ impl Setting {
             policy: policy(&mut chance),
             recording: recording(&mut chance),
             finish_reserve_bytes: chance.one_of(&[16 << 10, 6 << 10]),
+            traffic_bytes: chance.one_of(&[0, 0, 0, 80 << 10]),
         }
     }
 }

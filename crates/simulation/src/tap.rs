@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use waybill_journal::keyed::Watching;
 use waybill_journal::log::Following;
@@ -36,6 +37,15 @@ impl Tap {
         Journal { log: Arc::new(tap.clone()), keyed: Arc::new(tap) }
     }
 
+    /// Keeps what the store has just taken into the traffic stream, where it may be purged.
+    fn took(&self, stream: Stream, last: u64, count: usize) {
+        if stream == Stream::Traffic {
+            let first = last + 1 - count as u64;
+            let messages = self.memory.read(stream, first, count).now_or_never();
+            self.ground.took(messages.expect("the store answers").expect("the store answers"));
+        }
+    }
+
     fn wrote(&self, bucket: Bucket, key: &str, value: &[u8], revision: u64) {
         self.ground.trace.note_with(format_args!("{} puts {}/{key} {revision}", self.who, bucket.name()), value);
         if bucket != Bucket::Selector {
@@ -61,6 +71,9 @@ impl Log for Tap {
     async fn append(&self, stream: Stream, record: Record, expect: Expect) -> Result<Appended, AppendError> {
         let (subject, payload) = (record.subject.clone(), record.payload.clone());
         let appended = self.memory.append(stream, record, expect).await?;
+        if !appended.duplicate {
+            self.took(stream, appended.sequence, 1);
+        }
         // What is sealed is sealed with chance of its own.
         let payload = if stream == Stream::Secret { Bytes::new() } else { payload };
         let what = format_args!("{} appends {subject} {} {}", self.who, appended.sequence, appended.duplicate);
@@ -76,6 +89,9 @@ impl Log for Tap {
     ) -> Result<Appended, AppendError> {
         let count = records.len();
         let appended = self.memory.append_all(stream, records, expected_last).await?;
+        if !appended.duplicate {
+            self.took(stream, appended.sequence, count);
+        }
         self.ground.trace.note(format_args!("{} appends {count} up to {}", self.who, appended.sequence));
         Ok(appended)
     }
@@ -90,6 +106,13 @@ impl Log for Tap {
 
     async fn last_of_subject(&self, stream: Stream, subject: &str) -> Result<Option<Message>, ReadError> {
         self.memory.last_of_subject(stream, subject).await
+    }
+
+    async fn purge_before(&self, stream: Stream, first: u64) -> Result<u64, AppendError> {
+        let purged = self.memory.purge_before(stream, first).await?;
+        self.ground.purged(purged);
+        self.ground.trace.note(format_args!("{} purges {purged} before {first}", self.who));
+        Ok(purged)
     }
 
     fn follow(&self, stream: Stream, start: Start) -> Following {

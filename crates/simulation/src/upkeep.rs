@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::verdict::RuleSet;
 use waybill_journal::outbox::Outbox;
-use waybill_upkeep::{Parts, Rhythm, Upkeep};
+use waybill_journal::presence::Report;
+use waybill_upkeep::{Parts, Retention, RetentionConfig, Rhythm, Upkeep};
 use waybill_upstream::Dispatcher;
 
 use crate::ground::Ground;
@@ -56,15 +57,19 @@ impl Upkeeper {
 
     /// It begins to live.
     pub fn start(&mut self) {
-        let mut process = Process::start(&self.ground, "upkeep-1", "upkeep", self.lives);
+        let mut process = Process::start(&self.ground, "upkeep-1", "upkeep", self.lives, Report::default);
         let (outbox, publisher) = outbox(&mut process, &self.dir(), "wb.traffic.0.upkeep");
         let journal = process.journal();
         let publishing = CancellationToken::new();
         let publish = publisher.run(Arc::clone(&journal.log), publishing.clone());
-        process.tasks.spawn(async move {
+        process.run(async move {
             publish.await;
         });
         let wire = Wire::new(&self.ground, &self.upstreams, &self.calls, "upkeep-1");
+        let every = Duration::from_millis(500);
+        let config = RetentionConfig { every, when_urgent: every / 5, ..RetentionConfig::default() };
+        let retention = Retention::new(journal.clone(), config);
+        let keeps = self.ground.setting.traffic_bytes > 0;
         let upkeep = Upkeep::new(Parts {
             journal,
             outbox: outbox.clone(),
@@ -75,7 +80,11 @@ impl Upkeeper {
             rhythm: Rhythm { first: Duration::from_secs(2), longest: Duration::from_secs(8) },
         });
         let stop = process.stop.clone();
-        process.tasks.spawn(async move { upkeep.run(stop).await });
+        process.run(async move { upkeep.run(stop).await });
+        if keeps {
+            let stop = process.stop.clone();
+            process.run(async move { retention.run(stop).await });
+        }
         self.up = Some(Up { process, outbox, publishing });
     }
 

@@ -49,18 +49,15 @@ impl Log {
             catalogs: vec![Snapshot::default()],
             boots: BTreeMap::new(),
         };
-        let read = |stream| {
-            let messages = ground.memory.read(stream, 1, usize::MAX).now_or_never();
-            messages.expect("the store answers").expect("the store answers")
-        };
-        for message in read(Stream::Config) {
+        let edits = ground.memory.read(Stream::Config, 1, usize::MAX).now_or_never();
+        for message in edits.expect("the store answers").expect("the store answers") {
             let event = decode_one(&message.payload).expect("an edit reads back");
             let mut next = log.catalogs.last().cloned().unwrap_or_default();
             next.apply(&event, ConfigPosition(message.sequence));
             log.catalogs.push(next);
             log.edits.push(event);
         }
-        for message in read(Stream::Traffic) {
+        for message in ground.traffic() {
             let events = match decode_batch(&message.payload) {
                 Ok(events) => events,
                 Err(error) => {

@@ -155,7 +155,7 @@ fn with_history(seen: &Seen, row: &RequestRow, lossy: bool) -> Option<String> {
     let fits = match row.state {
         RequestState::Ended(state) => allowed.contains(&state),
         // A replica that died leaves its requests open, and they are declared lost.
-        RequestState::OwnerLost => seen.end == End::Reset || lossy,
+        RequestState::OwnerLost => seen.end == End::Reset || seen.unnoticed || lossy,
         RequestState::Open => false,
     };
     if !fits {

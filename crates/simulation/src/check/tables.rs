@@ -24,11 +24,6 @@ fn tables(log: &Log) -> impl Iterator<Item = (&Placed, &SelectionTable)> {
     })
 }
 
-/// How many there are.
-pub fn count(log: &Log) -> u64 {
-    tables(log).count() as u64
-}
-
 /// The states that the tables were judged by.
 pub fn wanted(log: &Log) -> Wanted {
     let mut wanted = Wanted::new();
@@ -40,11 +35,13 @@ pub fn wanted(log: &Log) -> Wanted {
     wanted
 }
 
-pub fn check(ground: &Ground, log: &Log, reference: &Reference) {
+/// Checks them, and says how many came out as they were recorded.
+pub fn check(ground: &Ground, log: &Log, reference: &Reference) -> u64 {
+    let mut right = 0;
     for (placed, recorded) in tables(log) {
         let derived = derive(placed, recorded, log, reference);
         match derived {
-            Ok(derived) if derived == *recorded => {}
+            Ok(derived) if derived == *recorded => right += 1,
             Ok(derived) => {
                 let text = format!("{}: recorded {recorded:?} derived {derived:?}", placed.event.identity);
                 ground.violated("a table isn't what the log gives", &text);
@@ -53,6 +50,7 @@ pub fn check(ground: &Ground, log: &Log, reference: &Reference) {
         }
     }
     plans(ground, log);
+    right
 }
 
 fn derive(

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Due, Fleet};
+use super::{Due, Fleet, Who};
 use crate::admin::MODELS;
 use crate::chance::Chance;
 use crate::client::Asked;
 use crate::ground::Ground;
-use crate::process::Process;
 use crate::proxy::Death;
 use crate::secrets;
 use crate::upstream::mood;
@@ -131,54 +130,50 @@ impl Fleet {
             _ => Death::Power,
         };
         self.proxies[n].die(death);
-        self.later(chance.between(MS * 20, MS * 4_000), Due::StartProxy(n));
+        self.later(chance.between(MS * 20, MS * 4_000), Due::Start(Who::Proxy(n)));
     }
 
     fn projector_dies(&mut self, chance: &mut Chance) {
         match any(chance, self.projectors.len() + 1) {
             n if n < self.projectors.len() => {
                 self.projectors[n].die();
-                self.later(chance.between(MS * 20, MS * 6_000), Due::StartProjector(n));
+                self.later(chance.between(MS * 20, MS * 6_000), Due::Start(Who::Projector(n)));
             }
             _ => {
                 self.upkeep.die();
-                self.later(chance.between(MS * 20, MS * 2_000), Due::StartUpkeep);
+                self.later(chance.between(MS * 20, MS * 2_000), Due::Start(Who::Upkeep));
             }
         }
     }
 
+    /// Projectors are stopped more often than others: it is their writes that must not land afterwards.
     fn freeze(&mut self, chance: &mut Chance) {
-        let n = any(chance, self.projectors.len());
-        let Some(up) = &self.projectors[n].up else { return };
-        if chance.yes(0.5) {
-            up.process.link.trap(up.freeze.clone());
+        let everybody = self.everybody();
+        let who = if chance.yes(0.5) {
+            Who::Projector(any(chance, self.projectors.len()))
         } else {
-            self.ground.trace.note(format_args!("{} is frozen", self.projectors[n].name));
-            up.freeze.freeze();
+            chance.one_of(&everybody)
+        };
+        let within = chance.yes(0.5);
+        let lasts = chance.between(MS * 300, MS * 12_000);
+        let Some(process) = self.process(who) else { return };
+        match who {
+            Who::Projector(_) if within => process.link.trap(),
+            Who::Projector(_) | Who::Proxy(_) | Who::Upkeep => process.freeze(),
         }
-        self.later(chance.between(MS * 300, MS * 12_000), Due::Thaw(n));
+        self.later(lasts, Due::Thaw(who));
     }
 
     /// Replicas are cut off more often than others: they have the most to tell afterwards.
     fn cut(&mut self, chance: &mut Chance) {
         let lasts = chance.between(MS * 200, MS * 7_000);
-        let (proxies, projectors) = (self.proxies.len(), self.projectors.len());
-        let (process, mend) = match any(chance, proxies * 2 + projectors + 1) {
-            n if n < proxies * 2 => {
-                let n = n % proxies;
-                (self.proxies[n].up.as_ref().map(|up| &up.process), Due::MendProxy(n))
-            }
-            n if n < proxies * 2 + projectors => {
-                let n = n - proxies * 2;
-                (self.projectors[n].up.as_ref().map(|up| &up.process), Due::MendProjector(n))
-            }
-            _ => (self.upkeep.up.as_ref().map(|up| &up.process), Due::MendUpkeep),
-        };
-        if let Some(Process { name, link, .. }) = process {
-            self.ground.trace.note(format_args!("{name} is cut off"));
-            link.cut();
-            self.later(lasts, mend);
-        }
+        let mut whom = self.everybody();
+        whom.extend((0..self.proxies.len()).map(Who::Proxy));
+        let who = chance.one_of(&whom);
+        let Some(process) = self.process(who) else { return };
+        self.ground.trace.note(format_args!("{} is cut off", process.name));
+        process.link.cut();
+        self.later(lasts, Due::Mend(who));
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::dedup::Dedup;
 use waybill_domain::history::{Placed, RequestState, TrafficRows};
@@ -23,6 +24,9 @@ use waybill_read_model::Projection;
 use crate::bug::Bug;
 use crate::chance::Chance;
 use crate::ground::Ground;
+
+/// Before the losses that the log didn't take are declared again.
+const DECLARE_AGAIN: Duration = Duration::from_millis(200);
 
 /// What stands in the store.
 #[derive(Debug, Default)]
@@ -102,29 +106,37 @@ pub struct Folder {
     pub clock: Clock,
     /// How long the store takes.
     pub chance: Mutex<Chance>,
+    /// Whether this process is the one that folds.
+    pub folding: Arc<AtomicBool>,
 }
 
 impl Folder {
     /// Folds until the lease is lost, somebody else has taken over, or the process stops.
     pub async fn fold(&self, lost: &CancellationToken, stop: &CancellationToken) {
+        self.folding.store(true, Ordering::Relaxed);
         tokio::select! {
             biased;
             () = lost.cancelled() => {}
             () = stop.cancelled() => {}
             () = self.fold_on() => {}
         }
+        self.folding.store(false, Ordering::Relaxed);
     }
 
     async fn fold_on(&self) {
         let (epoch, mut position, mut dedup) = self.store.take_over(&self.ground);
         let mut declared = BTreeSet::new();
-        let mut retired = true;
+        let mut undeclared = true;
         let mut following = self.journal.log.follow(Stream::Traffic, Start::At(position + 1));
         loop {
-            if std::mem::take(&mut retired) {
-                self.declare_lost(&dedup, &mut declared).await;
-            }
-            let Some(told) = following.next().await else { return };
+            undeclared = undeclared && !self.declare_lost(&dedup, &mut declared).await;
+            let told = if undeclared {
+                let Ok(told) = timeout(DECLARE_AGAIN, following.next()).await else { continue };
+                told
+            } else {
+                following.next().await
+            };
+            let Some(told) = told else { return };
             let Ok(message) = told else { continue };
             let mut batch = Gathered::default();
             batch.add(Projection::Traffic, &message);
@@ -143,24 +155,26 @@ impl Folder {
             }
             debug_assert!(batch.last > position, "messages come in order");
             position = batch.last;
-            retired = batch.events.iter().any(|placed| matches!(placed.event.draft.body, Body::OutboxDrained(_)));
+            undeclared |= batch.events.iter().any(|placed| matches!(placed.event.draft.body, Body::OutboxDrained(_)));
         }
     }
 
-    /// Declares the open requests of boots that have ended.
-    async fn declare_lost(&self, dedup: &Dedup, declared: &mut BTreeSet<RequestId>) {
+    /// Declares the open requests of boots that have ended. Says whether the log has taken it all.
+    async fn declare_lost(&self, dedup: &Dedup, declared: &mut BTreeSet<RequestId>) -> bool {
         for (request, owner) in self.store.open_requests() {
-            if !dedup.is_retired(&owner.replica, owner.boot) || !declared.insert(request) {
+            if !dedup.is_retired(&owner.replica, owner.boot) || declared.contains(&request) {
                 continue;
             }
             let event = declaration(request, &owner, LossReason::Drained, (self.clock)(), self.producer.clone());
             let payload = Bytes::from([b"[".as_slice(), &event.encode().unwrap(), b"]"].concat());
             let (subject, message_id) = ("wb.traffic.0.control".to_owned(), Some(declaration_id(request)));
             let record = Record { subject, message_id, payload };
-            while self.journal.log.append(Stream::Traffic, record.clone(), Expect::Anything).await.is_err() {
-                sleep(Duration::from_millis(200)).await;
+            if self.journal.log.append(Stream::Traffic, record, Expect::Anything).await.is_err() {
+                return false;
             }
+            declared.insert(request);
         }
+        true
     }
 }
 
