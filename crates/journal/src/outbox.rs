@@ -7,6 +7,7 @@
 
 mod batch;
 mod directory;
+mod progress;
 mod publisher;
 mod queue;
 mod reader;
@@ -22,12 +23,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use waybill_event::envelope::Encoded;
 use waybill_event::{Boot, LogTime, ProducerId};
 
 use crate::dice::{self, Dice};
 use directory::Directory;
+use progress::Watched;
 use segment::Segments;
 use state::{Room, State};
 
@@ -172,16 +174,6 @@ pub struct OutboxStatus {
     pub damages: u64,
 }
 
-/// How far the publisher is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Progress {
-    acknowledged: u64,
-    /// Closed, with everything in the log.
-    drained: bool,
-    /// The publisher has ended.
-    ended: bool,
-}
-
 #[derive(Debug, Default)]
 struct Counters {
     earlier_boots: AtomicU64,
@@ -196,7 +188,7 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the publisher.
     work: Notify,
-    progress: watch::Sender<Progress>,
+    progress: Watched,
     counters: Counters,
 }
 
@@ -239,7 +231,7 @@ impl Outbox {
             boot,
             config,
             work: Notify::new(),
-            progress: watch::Sender::new(Progress::default()),
+            progress: Watched::default(),
             counters,
         });
         let publisher = Publisher::new(Arc::clone(&shared), bookmark, leftovers);
@@ -326,18 +318,16 @@ impl Outbox {
     /// Waits until the log has taken the events of this boot up to `ordinal`. Bound it with a deadline.
     /// Returns false if the publisher ended before.
     pub async fn wait_acknowledged(&self, ordinal: u64) -> bool {
-        let mut progress = self.shared.progress.subscribe();
-        let reached = progress.wait_for(|progress| progress.acknowledged >= ordinal || progress.ended).await;
-        reached.is_ok_and(|progress| progress.acknowledged >= ordinal)
+        let reached = self.shared.progress.wait_for(|progress| progress.acknowledged >= ordinal || progress.ended);
+        reached.await.acknowledged >= ordinal
     }
 
     /// Takes nothing more, and waits until everything is in the log, with `outbox_drained` as the last event.
     pub async fn close(&self, deadline: Duration) -> Closed {
         self.shared.state.lock().closing = true;
         self.shared.work.notify_one();
-        let mut progress = self.shared.progress.subscribe();
-        let done = tokio::time::timeout(deadline, progress.wait_for(|progress| progress.drained || progress.ended));
-        let drained = matches!(done.await, Ok(Ok(progress)) if progress.drained);
+        let done = self.shared.progress.wait_for(|progress| progress.drained || progress.ended);
+        let drained = tokio::time::timeout(deadline, done).await.is_ok_and(|progress| progress.drained);
         let state = self.shared.state.lock();
         Closed { drained, unacknowledged: state.appended - state.acknowledged }
     }

@@ -62,7 +62,7 @@ impl Publisher {
             Some(()) => Stopped::Drained,
             None => Stopped::Cancelled,
         };
-        self.shared.progress.send_modify(|progress| {
+        self.shared.progress.change(|progress| {
             progress.drained = stopped == Stopped::Drained;
             progress.ended = true;
         });
@@ -129,7 +129,7 @@ impl Publisher {
         for path in done {
             remove(&path);
         }
-        self.shared.progress.send_modify(|progress| progress.acknowledged = batch.last);
+        self.shared.progress.change(|progress| progress.acknowledged = batch.last);
     }
 
     /// The next batch of this boot from its files.
