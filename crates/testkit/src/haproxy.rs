@@ -53,10 +53,11 @@ impl Haproxy {
             Ok(child) => child,
             Err(error) => panic!("HAProxy can't be started: {error}"),
         };
+        let log = folder.path().join("haproxy.log");
         let running = Self { child, url: format!("http://127.0.0.1:{port}"), _folder: folder };
         wait_until(READY, "HAProxy passes requests on", async || {
             let answer = fleet.http().get(&running.url).send().await;
-            let seen = format!("{answer:?}");
+            let seen = format!("{answer:?}\n{}", fs::read_to_string(&log).unwrap_or_default());
             until(answer.is_ok_and(|answer| answer.status().is_success()), || seen)
         })
         .await;
@@ -91,6 +92,8 @@ fn here(text: &str, fleet: &Fleet, port: u16) -> String {
             continue;
         }
         let line = line.replace(" resolvers docker init-addr none", "").replace(" port 9102", "");
+        // As many connections as the files that an ordinary user may open.
+        let line = line.replace("maxconn 20000", "maxconn 2000");
         let line = line.replace("bind :8080", &format!("bind 127.0.0.1:{port}"));
         let proxy = line.split_whitespace().nth(1).filter(|_| line.trim_start().starts_with("server "));
         lines.push(match proxy.and_then(|name| Some((name, name.strip_prefix("proxy-")?.parse().ok()?))) {

@@ -8,7 +8,8 @@ use reqwest::Method;
 use serde_json::json;
 use waybill_testkit::upstream::{Reply, Source};
 
-use super::{Case, Ground, mix, refold, truth};
+use super::truth::{self, Sides};
+use super::{Case, Ground, mix, refold};
 
 const NAME: &str = "away";
 
@@ -33,11 +34,12 @@ pub async fn away(ground: &mut Ground) -> Case {
     failing(ground);
     let (bad, away) = (ground.scale.bad, ground.scale.away);
     let mut edits: BTreeMap<u16, usize> = BTreeMap::new();
-    let mut bad_until = Some(gone + bad);
+    let (mut bad_until, mut calls) = (Some(gone + bad), Vec::new());
     while gone.elapsed() < away {
         let edit = json!({"name": format!("edit-{}", edits.values().sum::<usize>())});
         let reply = ground.bench.admin().ask(Method::POST, "/groups", Some(&edit)).await;
         *edits.entry(reply.status).or_default() += 1;
+        calls.extend(ground.calls());
         if bad_until.is_some_and(|until| Instant::now() >= until) {
             bad_until = None;
             calm(ground);
@@ -61,7 +63,7 @@ pub async fn away(ground: &mut Ground) -> Case {
         back.duration_since(gone).as_secs_f64(),
         drained.as_secs_f64()
     ));
-    truth::check(ground, &mut case, NAME, &seen, &[]).await;
+    truth::check(ground, &mut case, NAME, Sides { seen, calls, ..Sides::default() }).await;
     refold::check(ground, &mut case).await;
     no_consequences(ground, &mut case, before, late);
     case.took = began.elapsed();

@@ -6,7 +6,7 @@ use reqwest::Method;
 use waybill_testkit::{Stream, until, wait_until};
 
 use super::ground::RECOVERED;
-use super::truth::{self, Killed};
+use super::truth::{self, Killed, Sides};
 use super::{Blow, Case, Ground, Plan, mix, refold};
 
 /// Runs the cases in their order; `told` hears of each as it ends.
@@ -35,7 +35,7 @@ async fn one(ground: &Ground, case: &mut Case, prefix: &str, blows: &[Blow]) {
     tokio::time::sleep(ground.scale.calm).await;
     let seen = load.stop().await;
     ground.rest().await;
-    truth::check(ground, case, prefix, &seen, &killed).await;
+    truth::check(ground, case, prefix, Sides { seen, killed, ..Sides::default() }).await;
 }
 
 /// Which process a blow hits now.

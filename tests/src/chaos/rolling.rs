@@ -10,7 +10,8 @@ use std::sync::Arc;
 use waybill_testkit::{Haproxy, Load, until, wait_until};
 
 use super::ground::RECOVERED;
-use super::{Case, Ground, mix, refold, truth};
+use super::truth::{self, Sides};
+use super::{Case, Ground, mix, refold};
 
 /// The deployment's balancer looks twice a second: until it has seen a replica, nobody goes to it.
 const SEEN_READY: Duration = Duration::from_secs(1);
@@ -43,22 +44,22 @@ pub async fn rolling(ground: &mut Ground, through: Through) -> Option<Case> {
     let front = haproxy.as_ref().map_or_else(|| Arc::clone(&ground.front), |running| Arc::new(running.front()));
     let load = Load::start(front, &ground.bench.key, ground.scale.rate, |n| mix::served(prefix, n));
     tokio::time::sleep(ground.scale.calm).await;
-    let mut seen = Vec::new();
-    let mut restarts = 0;
+    let (mut restarts, mut calls) = (0, Vec::new());
     // All three, and again until there were requests enough.
     while restarts == 0 || load.sent() < ground.scale.rolling {
         for proxy in 1..=ground.bench.fleet.proxies().len() {
             restart(ground, &format!("proxy-{proxy}")).await;
             restarts += 1;
+            calls.extend(ground.calls());
         }
     }
     tokio::time::sleep(ground.scale.calm).await;
-    seen.extend(load.stop().await);
+    let seen = load.stop().await;
     ground.rest().await;
-    truth::check(ground, &mut case, prefix, &seen, &[]).await;
+    let streams = seen.iter().filter(|seen| seen.asked.stream).count();
+    truth::check(ground, &mut case, prefix, Sides { seen, calls, ..Sides::default() }).await;
     refold::check(ground, &mut case).await;
     stops_were_clean(ground, &mut case, &boots, &ends);
-    let streams = seen.iter().filter(|seen| seen.asked.stream).count();
     case.notes.push(format!("{restarts} restarts; {streams} of the requests were streams"));
     case.took = began.elapsed();
     Some(case)

@@ -33,10 +33,22 @@ struct One<'a> {
     orphan: bool,
 }
 
+/// What a case came to at its two ends.
+#[derive(Default)]
+pub struct Sides {
+    /// What clients saw.
+    pub seen: Vec<Seen>,
+    /// Calls that the upstream saw, as far as they were taken before.
+    pub calls: Vec<Call>,
+    /// Proxies that were killed meanwhile.
+    pub killed: Vec<Killed>,
+}
+
 /// Compares what clients saw, what the upstream saw and what the histories say; `prefix` begins the names of the case's
 /// requests.
-pub async fn check(ground: &Ground, case: &mut Case, prefix: &str, seen: &[Seen], killed: &[Killed]) {
-    let calls = ground.calls();
+pub async fn check(ground: &Ground, case: &mut Case, prefix: &str, sides: Sides) {
+    let Sides { seen, mut calls, killed } = sides;
+    calls.extend(ground.calls());
     let mut by_name: BTreeMap<String, Vec<&Call>> = BTreeMap::new();
     for call in &calls {
         let name = call.json().get("user").and_then(|user| user.as_str()).unwrap_or_default().to_owned();
@@ -48,7 +60,7 @@ pub async fn check(ground: &Ground, case: &mut Case, prefix: &str, seen: &[Seen]
     for name in by_name.keys().chain(histories.keys()).filter(|name| !names.contains(name.as_str())) {
         found.wrong("nobody asked for it", name);
     }
-    for seen in seen {
+    for seen in &seen {
         let name = &seen.asked.name;
         let calls = by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let own = histories.get(name).map(Vec::as_slice).unwrap_or_default();
