@@ -78,7 +78,7 @@ const RULES: [Rule; 22] = [
 pub(super) const TEST_CRATES: [&str; 3] = ["testkit", "services", "scripted-upstream"];
 
 /// In tests too: a test that opens its own connection to the bus or the database goes around the crate that owns it.
-pub(super) const GUARDED: [Guard; 13] = [
+pub(super) const GUARDED: [Guard; 14] = [
     Guard { package: "async-nats", only_in: &["journal-nats", "testkit", "tests", "xtask"] },
     Guard { package: "sqlx", only_in: &["read-model", "testkit", "tests", "xtask"] },
     Guard { package: "reqwest", only_in: &["waybill", "testkit", "tests", "bench", "xtask"] },
