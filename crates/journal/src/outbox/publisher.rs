@@ -28,6 +28,8 @@ pub struct Publisher {
     shared: Arc<Shared>,
     bookmark: Bookmark,
     leftovers: Vec<Leftover>,
+    /// Files of earlier boots that are drained, each with the ordinal of the notice that says so.
+    retired: Vec<(u64, Vec<PathBuf>)>,
     /// The next ordinal of this boot to be sent.
     next: u64,
     /// Where the publisher reads while more waits than is kept in memory.
@@ -53,7 +55,7 @@ enum Next {
 
 impl Publisher {
     pub(super) fn new(shared: Arc<Shared>, bookmark: Bookmark, leftovers: Vec<Leftover>) -> Self {
-        Self { shared, bookmark, leftovers, next: 1, catching_up: None }
+        Self { shared, bookmark, leftovers, retired: Vec::new(), next: 1, catching_up: None }
     }
 
     /// Sends first what earlier boots left, then this boot's events, until the outbox is closed or `cancelled`.
@@ -93,7 +95,7 @@ impl Publisher {
                 }
                 Next::Finish if noticed => break,
                 Next::Finish => {
-                    noticed = self.notice(self.shared.boot, None);
+                    noticed = self.notice(self.shared.boot, None).is_some();
                     if !noticed {
                         tokio::time::sleep(PAUSE).await;
                     }
@@ -126,7 +128,8 @@ impl Publisher {
         if let Err(error) = self.bookmark.write(batch.last) {
             tracing::warn!(%error, "outbox: the acknowledged position can't be kept; more will be sent again");
         }
-        for path in done {
+        let retired = self.retired.extract_if(.., |(notice, _)| *notice <= batch.last);
+        for path in done.into_iter().chain(retired.flat_map(|(_, paths)| paths)) {
             remove(&path);
         }
         self.shared.progress.change(|progress| progress.acknowledged = batch.last);
@@ -184,7 +187,7 @@ impl Publisher {
             next = self.drain_segment(boot, &segment, next, end, log, &mut released).await;
             done.push(segment.path);
         }
-        // The notice is written before the files go, so that a crash between the two only repeats it.
+        // The files go when the log has the notice: whatever happens before only repeats it.
         let noticed = self.notice(boot, Some(leftover.last.max(next - 1)));
         let bookmark = {
             let mut state = self.shared.state.lock();
@@ -192,8 +195,9 @@ impl Publisher {
             state.segments.directory().bookmark(boot)
         };
         self.shared.counters.earlier_boots.fetch_sub(1, Ordering::Relaxed);
-        if noticed {
-            done.into_iter().chain([bookmark]).for_each(|path| remove(&path));
+        if let Some(notice) = noticed {
+            done.push(bookmark);
+            self.retired.push((notice, done));
         }
     }
 
@@ -245,8 +249,8 @@ impl Publisher {
         }
     }
 
-    /// Appends `outbox_drained` for `boot`; `last` is this event's own ordinal when it closes its own boot.
-    fn notice(&self, boot: Boot, last: Option<u64>) -> bool {
+    /// Appends `outbox_drained` for `boot`, and returns its ordinal; `last` is that too when it closes its own boot.
+    fn notice(&self, boot: Boot, last: Option<u64>) -> Option<u64> {
         let at = (self.shared.config.clock)();
         let replica = self.shared.config.producer.clone();
         let mut state = self.shared.state.lock();
@@ -259,7 +263,7 @@ impl Publisher {
         if let Err(error) = &appended {
             tracing::error!(%error, %boot, "outbox: the notice that a boot is drained can't be written; the next boot will");
         }
-        appended.is_ok()
+        appended.ok().map(|taken| *taken.ordinals.end())
     }
 
     fn finish(&mut self) {

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_event::control::OutboxDrained;
@@ -141,6 +142,41 @@ async fn what_a_killed_boot_left_is_sent_first_and_announced() {
     assert_eq!(logged(&memory).await, expected);
     let status = outbox.status();
     assert_eq!((status.bytes, status.earlier_boots, status.oldest_unacknowledged_at), (0, 0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_boot_left_stays_until_the_log_has_its_notice() {
+    let dir = tempfile::tempdir().unwrap();
+    let memory = Memory::started_at(start());
+    let (first, _publisher) = Outbox::open(config(dir.path()), boot(1)).unwrap();
+    first.append(&[event(1)]).unwrap();
+    drop((first, _publisher));
+    let (second, publisher) = Outbox::open(config(dir.path()), boot(2)).unwrap();
+    let running = run(publisher, memory.journal().log);
+    while logged(&memory).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    memory.set_max_bytes(Stream::Traffic, 1);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!((second.status().earlier_boots, second.status().acknowledged), (0, 0), "the notice is written only");
+    running.stop().await;
+    drop(second);
+    // The machine loses its power, and with it what the second boot had written.
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_string_lossy().starts_with(&boot(2).to_string()) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    memory.set_max_bytes(Stream::Traffic, 0);
+    let (third, publisher) = Outbox::open(config(dir.path()), boot(3)).unwrap();
+    let running = run(publisher, memory.journal().log);
+    assert!(timeout(Duration::from_secs(5), third.wait_acknowledged(1)).await.unwrap());
+    running.stop().await;
+    let expected = [(boot(1), 1, "1".to_owned()), (boot(3), 1, format!("drained {} 1", boot(1)))];
+    assert_eq!(logged(&memory).await, expected);
+    let left = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().starts_with(&boot(1).to_string())).count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
