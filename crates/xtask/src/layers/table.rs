@@ -83,7 +83,7 @@ pub(super) const GUARDED: [Guard; 14] = [
     Guard { package: "sqlx", only_in: &["read-model", "testkit", "tests", "xtask"] },
     Guard { package: "reqwest", only_in: &["waybill", "testkit", "tests", "bench", "xtask"] },
     Guard { package: "hyper-rustls", only_in: &["upstream"] },
-    Guard { package: "clap", only_in: &["waybill", "bench", "xtask"] },
+    Guard { package: "clap", only_in: &["waybill", "bench", "tests", "xtask"] },
     Guard { package: "tracing-subscriber", only_in: &["waybill", "testkit", "tests"] },
     // Secrets are handled in one place.
     Guard { package: "chacha20poly1305", only_in: &["secret"] },
