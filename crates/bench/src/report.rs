@@ -89,7 +89,10 @@ pub(crate) fn check(figures: &Figures) -> Result<()> {
     for (kind, rounds) in &figures.cpu {
         let Some((what, most)) = promised(*kind) else { continue };
         let lowest = ratios(figures, rounds).into_iter().fold(f64::MAX, f64::min);
-        ensure!(lowest <= most * FAR_ABOVE, "{what}: {lowest:.2} × that of the pass-through at least; {most:.1} × is promised");
+        ensure!(
+            lowest <= most * FAR_ABOVE,
+            "{what}: {lowest:.2} × that of the pass-through at least; {most:.1} × is promised"
+        );
     }
     Ok(())
 }

@@ -19,7 +19,9 @@ impl Status {
         } else {
             let mut table = Table::new(&["dependency", "ready", "state", "position", "behind", "lag ms"]);
             for dependency in list(&answer, "dependencies") {
-                table.row(["name", "ready", "state", "position", "behind", "lag_ms"].map(|name| member(dependency, name)));
+                table.row(
+                    ["name", "ready", "state", "position", "behind", "lag_ms"].map(|name| member(dependency, name)),
+                );
             }
             api.out().table(&table, "nothing is depended on")?;
         }
