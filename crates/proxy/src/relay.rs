@@ -14,6 +14,7 @@ use waybill_event::failure::Sent;
 use waybill_upstream::observe;
 use waybill_wire::chat::{Seen, StreamEnd};
 use waybill_wire::error::render_stream_error;
+use waybill_wire::retry::hints;
 
 use alarm::Alarm;
 
@@ -66,7 +67,9 @@ pub struct Settings {
 impl Relay {
     /// A relay of a stream whose first content is held.
     #[must_use]
-    pub fn new(opened: Opened, record: Box<Record>, settings: Settings) -> Self {
+    pub fn new(mut opened: Opened, record: Box<Record>, settings: Settings) -> Self {
+        // A stream may last; of its headers only wait hints are still asked for.
+        opened.headers = hints(&opened.headers);
         let Settings { provider, idle, total, include_usage, now_ms } = settings;
         let (phase, alarm) = (Phase::Held, Alarm::new(idle));
         Self { opened, record, provider, idle, total, include_usage, now_ms, phase, alarm }

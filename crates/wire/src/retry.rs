@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::header::{HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// What a date in the past is taken as: the server meant a wait.
@@ -19,6 +19,19 @@ pub fn retry_hint(headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
         let value = text(RETRY_AFTER)?;
         positive(value, 1.0).or_else(|| until(value, now_ms))
     })
+}
+
+/// The headers that [`retry_hint`] reads, in memory of their own: all of an answer's headers would hold on to the buffer of
+/// the connection that they came over.
+#[must_use]
+pub fn hints(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in [RETRY_AFTER_MS, RETRY_AFTER] {
+        if let Some(Ok(value)) = headers.get(&name).map(|value| HeaderValue::from_bytes(value.as_bytes())) {
+            kept.insert(name, value);
+        }
+    }
+    kept
 }
 
 fn positive(value: &str, seconds: f64) -> Option<Duration> {
@@ -79,6 +92,18 @@ mod tests {
         check(&[("retry-after-ms", "soon"), ("retry-after", "3")], Some(3000));
         check(&[("retry-after", "1.5")], Some(1500));
         check(&[], None);
+    }
+
+    #[test]
+    fn what_is_kept_hints_as_before() {
+        let pairs = [("retry-after", "7"), ("retry-after-ms", "250"), ("x-request-id", "r")];
+        let all: HeaderMap = pairs
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .into_iter()
+            .collect();
+        let kept = hints(&all);
+        assert_eq!((kept.len(), retry_hint(&kept, 0)), (2, retry_hint(&all, 0)));
+        assert_eq!(hints(&HeaderMap::new()), HeaderMap::new());
     }
 
     #[test]
