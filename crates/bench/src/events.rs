@@ -30,7 +30,7 @@ use crate::process;
 use crate::request::MODEL;
 
 /// How long the rest of the events may take to reach the log.
-const FLUSH: Duration = Duration::from_secs(10);
+const FLUSH: Duration = Duration::from_secs(60);
 /// Own events are dropped from a view when the shared value holds them; here, after so many.
 const VIEW_LIFE: u32 = 64;
 
