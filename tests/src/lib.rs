@@ -4,6 +4,7 @@
 #![expect(clippy::panic, reason = "a suite that can't be set up fails")]
 
 pub mod chaos;
+pub mod failover;
 pub mod folding;
 pub mod traffic;
 

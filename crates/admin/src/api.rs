@@ -5,9 +5,11 @@ mod apply;
 mod channels;
 mod config_history;
 mod groups;
+mod interventions;
 mod keys;
 mod policy;
 mod requests;
+mod routes;
 mod sources;
 mod status;
 mod tail;
@@ -53,12 +55,17 @@ pub fn router(state: State) -> Router {
         .route("/keys/{id}/disable", post(keys::disable))
         .route("/admin-tokens", get(admin_tokens::list).post(admin_tokens::issue))
         .route("/admin-tokens/{id}", axum::routing::delete(admin_tokens::revoke))
+        .route("/routes", get(routes::list).post(routes::create))
+        .route("/routes/{id}", get(routes::show).patch(routes::edit).delete(routes::delete))
+        .route("/routes/{id}/enable", post(routes::enable))
+        .route("/routes/{id}/disable", post(routes::disable))
         .route("/policy", get(policy::show).put(policy::set))
         .route("/apply", post(apply::apply))
         .route("/config-history", get(config_history::list))
         .route("/requests", get(requests::list))
         .route("/requests/{id}", get(requests::show))
         .route("/sources", get(sources::list))
+        .route("/sources/{source}/{act}", post(interventions::intervene))
         .route("/tail", get(tail::tail))
         .route("/status", get(status::show))
         .layer(middleware::from_fn_with_state(state.clone(), authenticate));

@@ -12,20 +12,23 @@ mod walk;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod targets;
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use waybill_event::failure::FallbackReason;
+use waybill_event::failure::{FallbackReason, Health};
 use waybill_event::selection::{Skip, SkipReason};
 use waybill_event::{FailureKind, Source};
 
 use crate::candidate::{Candidate, Candidates};
+use crate::needs::Needs;
 use crate::verdict::{FailureRecord, Verdict};
 
 pub use outcome::Outcome;
-pub use policy::{Limits, Policy, RetryUnknown};
+pub use policy::{Limits, Policy};
 pub use step::{Conclusion, Order, Skips, Step};
 
 use outcome::Tally;
@@ -46,13 +49,15 @@ pub struct Opening {
     pub idempotent: bool,
     /// A random number of the request's, for the spread of waits.
     pub dice: u64,
+    /// What it needs of the model that serves it.
+    pub needs: Needs,
 }
 
 impl Opening {
     /// An opening with the default policy.
     #[must_use]
     pub fn new(streamed: bool, dice: u64) -> Self {
-        Self { policy: Policy::default(), streamed, client_retry: 0, idempotent: false, dice }
+        Self { policy: Policy::default(), streamed, client_retry: 0, idempotent: false, dice, needs: Needs::default() }
     }
 }
 
@@ -85,6 +90,8 @@ pub struct Machine {
     current_counts: bool,
     /// Sources asked.
     walk: u32,
+    /// The route's target that was asked last.
+    target: u32,
     /// Sources asked since the first timeout.
     after_timeout: Option<u32>,
     /// Tries at the current source after its first.
@@ -94,6 +101,8 @@ pub struct Machine {
     skips: Skips,
     failures: SmallVec<[FailureRecord; 4]>,
     outcomes: SmallVec<[Outcome; 1]>,
+    /// Sources that were left, and whether they failed as a whole: those aren't asked for another model.
+    left: SmallVec<[(Source, bool); 4]>,
 }
 
 impl Machine {
@@ -109,6 +118,7 @@ impl Machine {
             counted: 0,
             current_counts: false,
             walk: 0,
+            target: 0,
             after_timeout: None,
             again: 0,
             first_failure: None,
@@ -116,6 +126,7 @@ impl Machine {
             skips: Skips::new(),
             failures: SmallVec::new(),
             outcomes: SmallVec::new(),
+            left: SmallVec::new(),
         }
     }
 
@@ -161,8 +172,8 @@ impl Machine {
         }
         let over = match (verdict.kind, self.committed) {
             (FailureKind::ClientCancelled, _) => Some(Conclusion::Cancelled),
-            (_, true) => Some(Conclusion::Broken),
-            (_, false) => None,
+            (_, true) if !self.opening.policy.resume => Some(Conclusion::Broken),
+            (_, true | false) => None,
         };
         self.state = over.map_or_else(|| State::Failed(verdict.clone()), State::Over);
         if over.is_some() {
@@ -205,7 +216,8 @@ impl Machine {
         taken
     }
 
-    /// Content goes to the client: from here on nothing is tried again. Not streamed: the whole answer is there.
+    /// Content goes to the client: from here on nothing is tried again, unless the policy resumes what broke off. Not
+    /// streamed: the whole answer is there.
     pub fn committed(&mut self, now: Duration) {
         self.committed = true;
         if let Some(tally) = &mut self.current {
@@ -222,6 +234,14 @@ impl Machine {
             self.attempts += 1;
             tally.succeeded(now);
             self.state = State::Over(Conclusion::Served);
+            self.leave();
+        }
+    }
+
+    /// What failed after content had gone to the client is not asked for again after all.
+    pub fn broken(&mut self) {
+        if !matches!(self.state, State::Over(_)) {
+            self.state = State::Over(Conclusion::Broken);
             self.leave();
         }
     }
@@ -263,6 +283,12 @@ impl Machine {
         self.maybe_billed
     }
 
+    /// Time for the whole request.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.opening.policy.deadline
+    }
+
     /// Attempts that have ended.
     #[must_use]
     pub const fn attempts(&self) -> u32 {
@@ -279,6 +305,13 @@ impl Machine {
     fn leave(&mut self) {
         self.again = 0;
         self.current_counts = false;
-        self.outcomes.extend(self.current.take().and_then(Tally::finish));
+        let Some(mut outcome) = self.current.take().and_then(Tally::finish) else { return };
+        let source = outcome.candidate.source.source;
+        if self.left.iter().any(|(left, _)| *left == source) {
+            // Asked before for another model: a request says about a source as a whole what it has to say once.
+            outcome.source_health = Health::None;
+        }
+        self.left.push((source, outcome.source_health == Health::Fail));
+        self.outcomes.push(outcome);
     }
 }

@@ -9,9 +9,11 @@ pub mod channel;
 pub mod command;
 pub mod diff;
 pub mod group;
+pub mod intervention;
 pub mod key;
 pub mod manifest;
 pub mod policy;
+pub mod route;
 pub mod snapshot;
 
 mod check;
@@ -20,13 +22,20 @@ mod entity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use waybill_event::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Policy};
-use waybill_event::config::{PolicyScope, SelectorPolicy, StoredHash};
-use waybill_event::{AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, Source, SourceKind};
+use waybill_event::config::{
+    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, PolicyScope,
+    RequestPolicy, Route, SelectorPolicy, StoredHash,
+};
+use waybill_event::{
+    AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, RouteId, Scope, Source, SourceKind,
+};
+
+use crate::selector::ByHand;
 
 pub use abilities::{Ability, AbilityRow, Index, ModelAbilities, Tier};
 pub use command::{Command, Rejection, decide};
 pub use group::GroupRef;
+pub use route::{Resolved, ResolvedTarget};
 pub use snapshot::{Authorised, Denied, Snapshot};
 
 /// Entities of one kind by id. Shared, so that a clone of the catalogue copies nothing until it is changed.
@@ -43,6 +52,8 @@ pub struct Highest {
     pub key: u64,
     /// Of admin tokens.
     pub admin_token: u64,
+    /// Of routes.
+    pub route: u64,
 }
 
 /// An edit that can't be read here. The fold stops before it and goes on only in a newer program.
@@ -72,6 +83,10 @@ pub struct Catalog {
     pub admin_tokens: Kept<AdminTokenId, AdminToken>,
     /// Policies.
     pub policies: Kept<PolicyScope, Policy>,
+    /// Routes.
+    pub routes: Kept<RouteId, Route>,
+    /// What operators did by hand.
+    pub interventions: Kept<Scope, Intervention>,
     /// Ids that are used up.
     pub highest: Highest,
     /// The edit at which progress stopped, if it did.
@@ -104,6 +119,10 @@ pub enum Applied {
     AdminToken(Replaced<AdminToken>),
     /// A policy changed.
     Policy(Replaced<Policy>),
+    /// A route changed.
+    Route(Replaced<Route>),
+    /// An operator did something by hand.
+    Intervention(Replaced<Intervention>),
 }
 
 /// Folds one event of `WB_CONFIG`. Total: positions already folded do nothing, what can't be read stops progress.
@@ -154,6 +173,13 @@ impl Catalog {
                 Applied::AdminToken(replace(&mut self.admin_tokens, c.state.id, c))
             }
             ConfigChange::Policy(c) => Applied::Policy(replace(&mut self.policies, c.state.scope.clone(), c)),
+            ConfigChange::Route(c) => {
+                self.highest.route = self.highest.route.max(c.state.id.get());
+                Applied::Route(replace(&mut self.routes, c.state.id, c))
+            }
+            ConfigChange::Intervention(c) => {
+                Applied::Intervention(replace(&mut self.interventions, c.state.scope.clone(), c))
+            }
         }
     }
 
@@ -165,13 +191,43 @@ impl Catalog {
         }
     }
 
-    /// The numbers in force for a source: its own policy, else the global one, else the built-in one.
+    /// The numbers of the selector fold in force for a source: the built-in ones, overridden by the global policy, its
+    /// provider's and its own.
     #[must_use]
     pub fn selector_policy(&self, source: Source) -> SelectorPolicy {
-        self.policies
-            .get(&PolicyScope::Source { source })
-            .or_else(|| self.policies.get(&PolicyScope::Global))
-            .map_or_else(SelectorPolicy::default, |policy| policy.selector)
+        let provider = self.channel_of(source).map(|channel| channel.provider.clone());
+        let provider = provider.map(|provider| PolicyScope::Provider { provider });
+        let scopes = [Some(PolicyScope::Global), provider, Some(PolicyScope::Source { source })];
+        let set = scopes.into_iter().flatten().filter_map(|scope| self.policies.get(&scope));
+        set.fold(SelectorPolicy::default(), |numbers, policy| numbers.with(&policy.selector))
+    }
+
+    /// The numbers in force for a request: the built-in ones, overridden by the global policy, the group's, the route's
+    /// and the key's.
+    #[must_use]
+    pub fn request_policy(&self, group: GroupId, route: Option<RouteId>, key: Option<KeyId>) -> RequestPolicy {
+        if self.policies.is_empty() {
+            return RequestPolicy::default();
+        }
+        let scopes = [
+            Some(PolicyScope::Global),
+            Some(PolicyScope::Group { group }),
+            route.map(|route| PolicyScope::Route { route }),
+            key.map(|key| PolicyScope::Key { key }),
+        ];
+        let set = scopes.into_iter().flatten().filter_map(|scope| self.policies.get(&scope));
+        set.fold(RequestPolicy::default(), |numbers, policy| numbers.with(&policy.request))
+    }
+
+    /// What operators have done by hand to a source and to one of its models.
+    #[must_use]
+    pub fn by_hand(&self, source: Source, upstream_model: &str) -> [ByHand; 2] {
+        if self.interventions.is_empty() {
+            return <[ByHand; 2]>::default();
+        }
+        [None, Some(upstream_model.to_owned())].map(|model| {
+            self.interventions.get(&Scope { source, model }).map(|done| ByHand::from(done.as_ref())).unwrap_or_default()
+        })
     }
 
     /// The channel that a source is, if it is one and lives.
@@ -201,6 +257,12 @@ impl Catalog {
         self.keys.values().find(|key| key.name == name)
     }
 
+    /// The living route of this name.
+    #[must_use]
+    pub fn route_named(&self, name: &str) -> Option<&Arc<Route>> {
+        self.routes.values().find(|route| route.name == name)
+    }
+
     /// The living admin token with this hash.
     #[must_use]
     pub fn admin_token_by_hash(&self, hash: &StoredHash) -> Option<&Arc<AdminToken>> {
@@ -222,7 +284,15 @@ pub fn subject(change: &ConfigChange) -> String {
 }
 
 /// The words for the kinds of entities, as subjects and answers have them.
-pub const ENTITIES: [&str; 5] = [Channel::ENTITY, Group::ENTITY, Key::ENTITY, AdminToken::ENTITY, Policy::ENTITY];
+pub const ENTITIES: [&str; 7] = [
+    Channel::ENTITY,
+    Group::ENTITY,
+    Key::ENTITY,
+    AdminToken::ENTITY,
+    Policy::ENTITY,
+    Route::ENTITY,
+    Intervention::ENTITY,
+];
 
 #[cfg(test)]
 mod tests;

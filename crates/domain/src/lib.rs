@@ -7,6 +7,8 @@ pub mod catalog;
 pub mod dedup;
 pub mod history;
 pub mod loss;
+pub mod needs;
 pub mod observation;
+pub mod retry_budget;
 pub mod selector;
 pub mod verdict;

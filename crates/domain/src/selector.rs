@@ -26,7 +26,7 @@ pub use evidence::Place;
 pub use factors::Load;
 pub use fleet::{Checkpoint, Effects, FleetState, NeedConfig};
 pub use plan::Plan;
-pub use state::{FOLD_KEY, Revisions, SourceState, value_key};
+pub use state::{ByHand, FOLD_KEY, Numbers, Revisions, SourceState, value_key};
 pub use table::{Table, Unavailable};
 pub use transition::{Transition, Turn, Unannounced};
 pub use view::View;

@@ -6,10 +6,12 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Policy};
+use crate::config::{
+    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, Route,
+};
 use crate::control::{
-    BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost, ProbeFinished,
-    SourceDisabled, SourceEnabled,
+    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
+    ProbeFinished, SourceDisabled, SourceEnabled,
 };
 use crate::traffic::{
     AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SelectionTable, SourceOutcome,
@@ -122,6 +124,8 @@ macro_rules! bodies {
                         ConfigChange::Key(c) => c.serialize(serializer),
                         ConfigChange::AdminToken(c) => c.serialize(serializer),
                         ConfigChange::Policy(c) => c.serialize(serializer),
+                        ConfigChange::Route(c) => c.serialize(serializer),
+                        ConfigChange::Intervention(c) => c.serialize(serializer),
                     },
                     Self::Unknown(unknown) => unknown.data.serialize(serializer),
                 }
@@ -148,6 +152,7 @@ bodies!(
     BreakerClosed,
     ProbeFinished,
     BlockSet,
+    BlockLifted,
     SourceDisabled,
     SourceEnabled,
     ConfigApplied,
@@ -185,6 +190,8 @@ fn config_version(change: &ConfigChange) -> u16 {
         ConfigChange::Key(_) => Key::VERSION,
         ConfigChange::AdminToken(_) => AdminToken::VERSION,
         ConfigChange::Policy(_) => Policy::VERSION,
+        ConfigChange::Route(_) => Route::VERSION,
+        ConfigChange::Intervention(_) => Intervention::VERSION,
     }
 }
 
@@ -212,6 +219,8 @@ fn read_config(kind: &str, version: u16, data: &RawValue) -> Option<Result<Confi
         Key::ENTITY => read_changed(change, version, data).map(ConfigChange::Key),
         AdminToken::ENTITY => read_changed(change, version, data).map(ConfigChange::AdminToken),
         Policy::ENTITY => read_changed(change, version, data).map(ConfigChange::Policy),
+        Route::ENTITY => read_changed(change, version, data).map(ConfigChange::Route),
+        Intervention::ENTITY => read_changed(change, version, data).map(ConfigChange::Intervention),
         _ => return None,
     };
     Some(read)

@@ -1,16 +1,25 @@
 //! Configuration as facts: each event holds the whole new state of one entity, what changed, and who did it why.
 
+pub mod capabilities;
 pub mod channel;
 pub mod group;
+pub mod intervention;
 pub mod key;
 pub mod policy;
+pub mod route;
 
 use serde::{Deserialize, Serialize};
 
+pub use capabilities::{Capabilities, Capability};
 pub use channel::{Channel, ChannelModel, CredentialRef, Limits};
 pub use group::Group;
+pub use intervention::{HeldOpen, Intervention};
 pub use key::{AdminToken, Key, StoredHash};
-pub use policy::{BreakerPolicy, Policy, PolicyScope, SelectorPolicy};
+pub use policy::{
+    BreakerOverrides, BreakerPolicy, FactorBands, MidStream, OnAllUnavailable, Policy, PolicyScope, RequestOverrides,
+    RequestPolicy, RetryBudgetPolicy, RetryUnknown, SelectorOverrides, SelectorPolicy, Strategy,
+};
+pub use route::{Route, Target};
 
 /// What an edit did to its entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +84,7 @@ pub trait Entity {
 }
 
 /// The edit of any entity.
+#[expect(clippy::large_enum_variant, reason = "it is boxed where it is kept, and edits are rare")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigChange {
     /// Of a channel.
@@ -87,6 +97,10 @@ pub enum ConfigChange {
     AdminToken(Changed<AdminToken>),
     /// Of a policy.
     Policy(Changed<Policy>),
+    /// Of a route.
+    Route(Changed<Route>),
+    /// What an operator did by hand.
+    Intervention(Changed<Intervention>),
 }
 
 impl ConfigChange {
@@ -99,6 +113,8 @@ impl ConfigChange {
             Self::Key(c) => (Key::ENTITY, c.state.subject_id()),
             Self::AdminToken(c) => (AdminToken::ENTITY, c.state.subject_id()),
             Self::Policy(c) => (Policy::ENTITY, c.state.subject_id()),
+            Self::Route(c) => (Route::ENTITY, c.state.subject_id()),
+            Self::Intervention(c) => (Intervention::ENTITY, c.state.subject_id()),
         }
     }
 
@@ -111,6 +127,8 @@ impl ConfigChange {
             Self::Key(c) => c.change,
             Self::AdminToken(c) => c.change,
             Self::Policy(c) => c.change,
+            Self::Route(c) => c.change,
+            Self::Intervention(c) => c.change,
         }
     }
 
@@ -123,6 +141,8 @@ impl ConfigChange {
             Self::Key(c) => c.state.version(),
             Self::AdminToken(c) => c.state.version(),
             Self::Policy(c) => c.state.version(),
+            Self::Route(c) => c.state.version(),
+            Self::Intervention(c) => c.state.version(),
         }
     }
 
@@ -135,6 +155,8 @@ impl ConfigChange {
             Self::Key(c) => &c.changed,
             Self::AdminToken(c) => &c.changed,
             Self::Policy(c) => &c.changed,
+            Self::Route(c) => &c.changed,
+            Self::Intervention(c) => &c.changed,
         }
     }
 }

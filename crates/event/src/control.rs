@@ -56,9 +56,10 @@ pub struct BreakerClosed {
     pub opening: String,
     /// What it covers.
     pub scope: Scope,
-    /// The event that closed it.
-    pub cause: Mark,
-    /// Where that event stands.
+    /// The event that closed it: a probe. Absent when an operator did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Mark>,
+    /// Where the closing event stands.
     pub cause_position: Position,
     /// Since when.
     pub since: LogTime,
@@ -127,6 +128,25 @@ pub struct BlockSet {
 }
 impl Payload for BlockSet {
     const TYPE: &'static str = "block_set";
+    const VERSION: u16 = 1;
+}
+
+/// An operator lifted a block before its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockLifted {
+    /// Id of the block that ended.
+    pub block: String,
+    /// What it covered.
+    pub scope: Scope,
+    /// How strictly.
+    pub strength: Strength,
+    /// Where the marker stands that adopted the edit.
+    pub cause_position: Position,
+    /// Since when.
+    pub since: LogTime,
+}
+impl Payload for BlockLifted {
+    const TYPE: &'static str = "block_lifted";
     const VERSION: u16 = 1;
 }
 

@@ -21,6 +21,9 @@ pub mod kind {
     /// A client's key.
     #[derive(Debug, Clone, Copy)]
     pub enum Key {}
+    /// A client-visible model name with its targets.
+    #[derive(Debug, Clone, Copy)]
+    pub enum Route {}
     /// An administrator's token.
     #[derive(Debug, Clone, Copy)]
     pub enum AdminToken {}
@@ -38,6 +41,8 @@ pub type ChannelId = Id<kind::Channel>;
 pub type GroupId = Id<kind::Group>;
 /// Id of a client key.
 pub type KeyId = Id<kind::Key>;
+/// Id of a route.
+pub type RouteId = Id<kind::Route>;
 /// Id of an admin token.
 pub type AdminTokenId = Id<kind::AdminToken>;
 

@@ -34,6 +34,10 @@ pub enum SkipReason {
     HardBlocked,
     /// Half-open and its probe is taken.
     Probing,
+    /// An operator holds its breaker open.
+    HeldOpen,
+    /// A further try would strain what is ill already: the retry budget of the target model is spent.
+    RetryBudget,
 }
 
 impl SkipReason {
@@ -52,6 +56,8 @@ impl SkipReason {
             Self::HintBlocked => "hint_blocked",
             Self::HardBlocked => "hard_blocked",
             Self::Probing => "probing",
+            Self::HeldOpen => "held_open",
+            Self::RetryBudget => "retry_budget",
         }
     }
 }
@@ -79,6 +85,10 @@ pub enum Chosen {
     Probe,
     /// Softly blocked, and nothing better was left.
     LastResort,
+    /// Every source of the targets before has failed or can't be asked: the route's next target.
+    NextTarget,
+    /// Its breaker is open, and nothing better was left.
+    LeastBad,
 }
 
 impl Chosen {
@@ -91,6 +101,8 @@ impl Chosen {
             Self::SameSource => "same_source",
             Self::Probe => "probe",
             Self::LastResort => "last_resort",
+            Self::NextTarget => "next_target",
+            Self::LeastBad => "least_bad",
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use waybill_event::Body;
 use waybill_event::config::Change;
 
-const ENTITIES: [&str; 5] = ["channel", "group", "key", "admin_token", "policy"];
+const ENTITIES: [&str; 7] = ["channel", "group", "key", "admin_token", "policy", "route", "intervention"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -48,6 +48,7 @@ fn about(kind: &str) -> (&'static str, &'static str) {
             "A probe has decided: it closes the breaker or opens it again, or brings a disabled source back.",
         ),
         "block_set" => ("projector", "A block was set or made longer. Announces what the fold did."),
+        "block_lifted" => ("projector", "An operator lifted a block before its end. Announces what the fold did."),
         "source_disabled" => ("projector", "A verdict disabled a source. Announces what the fold did."),
         "source_enabled" => {
             ("projector", "A source that a verdict had disabled serves again. Announces what the fold did.")

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use proptest::prelude::*;
-use waybill_event::config::{Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Limits};
+use waybill_event::config::{
+    Capabilities, Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Limits,
+};
 use waybill_event::control::BreakerOpened;
 use waybill_event::failure::{FailureKind, Sent};
 use waybill_event::money::{TokenCount, Usage, UsageReport};
@@ -95,6 +97,7 @@ fn finish() -> impl Strategy<Value = Body> {
                     attempts: took_ms,
                     fallback: None,
                     degraded,
+                    missing: Vec::new(),
                     skips,
                     usage,
                     first_content_ms,
@@ -123,7 +126,12 @@ fn opening() -> impl Strategy<Value = Body> {
 }
 
 fn channel() -> impl Strategy<Value = Body> {
-    let model = (any::<String>(), any::<Option<String>>()).prop_map(|(name, upstream)| ChannelModel { name, upstream });
+    let model = (any::<String>(), any::<Option<String>>(), any::<(Option<u64>, Option<bool>)>());
+    let model = model.prop_map(|(name, upstream, (context_window, tools))| ChannelModel {
+        name,
+        upstream,
+        capabilities: Capabilities { context_window, tools, ..Capabilities::default() },
+    });
     let change = prop::sample::select(Change::ALL.to_vec());
     (
         any::<[String; 4]>(),

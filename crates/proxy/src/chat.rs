@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::Candidate;
+use waybill_domain::catalog::Resolved;
 use waybill_domain::observation::{Ending, ErrorFields, Observation};
-use waybill_domain::selector::plan::Plan;
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
-use waybill_event::config::Channel;
+use waybill_event::config::{Channel, MidStream};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
 use waybill_wire::headers;
@@ -24,6 +25,7 @@ use waybill_wire::splice::splice_model;
 
 use crate::answer::{Ids, Refusal, respond};
 use crate::attempt::{Ask, Attempted, attempt};
+use crate::course::Course;
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
@@ -32,6 +34,9 @@ use crate::replica::Replica;
 use admission::{Admission, Wanted, admit};
 
 const ASKED_MODEL: HeaderName = HeaderName::from_static("x-waybill-model");
+const DEGRADED: HeaderName = HeaderName::from_static("x-waybill-degraded");
+const SERVED_MODEL: HeaderName = HeaderName::from_static("x-waybill-served-model");
+const MISSING: HeaderName = HeaderName::from_static("x-waybill-missing");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-waybill-attempts");
 
 /// Serves one chat request.
@@ -43,18 +48,18 @@ pub async fn chat(State(replica): State<Arc<Replica>>, request: Request) -> Resp
         }
         Admission::Ended { ids, refusal } => refusal.response(&ids),
         Admission::Admitted(admitted) => {
-            let admission::Admitted { record, plan, wanted, ids } = *admitted;
-            Walk { replica, record, plan, wanted }.run(ids).await
+            let admission::Admitted { record, course, wanted, ids } = *admitted;
+            Walk { replica, record, course, wanted }.run(ids).await
         }
     }
 }
 
 /// The walk of an admitted request over its candidates; its first attempt's start is written.
-struct Walk {
+pub(crate) struct Walk {
     replica: Arc<Replica>,
     // Large, and kept where they are: what a future holds is copied with it.
-    record: Box<Record>,
-    plan: Box<Plan>,
+    pub(crate) record: Box<Record>,
+    course: Box<Course>,
     wanted: Wanted,
 }
 
@@ -76,7 +81,7 @@ impl Walk {
                     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
                     let status = opened.status;
                     let settings = self.settings();
-                    let body = Relay::new(*opened, self.record, settings).into_body();
+                    let body = Relay::new(*opened, self, settings).into_body();
                     return respond(status, headers, &ids, body);
                 }
                 Attempted::Failed(failed) => *failed,
@@ -89,7 +94,14 @@ impl Walk {
         }
     }
 
-    async fn attempt(&self) -> Attempted {
+    /// No further attempt will be made: a stream may last, and what attempts need of its request needn't.
+    pub(crate) fn make_no_further_attempt(&mut self) {
+        self.wanted.body = Bytes::new();
+        self.wanted.headers = HeaderMap::new();
+    }
+
+    /// Makes the attempt that was begun.
+    pub(crate) async fn attempt(&self) -> Attempted {
         let Some(running) = self.record.running() else {
             return local("unknown", Heard::default());
         };
@@ -114,7 +126,7 @@ impl Walk {
     }
 
     /// Decides what follows a failed attempt and begins it; a conclusion if nothing does.
-    async fn after(&mut self, observation: Observation, heard: Heard) -> Option<Conclusion> {
+    pub(crate) async fn after(&mut self, observation: Observation, heard: Heard) -> Option<Conclusion> {
         let rule = self.record.failed(observation, heard);
         tracing::debug!(request_id = %self.record.id(), %rule, "attempt failed");
         let step = self.next();
@@ -159,16 +171,20 @@ impl Walk {
     fn next(&mut self) -> Step {
         let now = self.record.now();
         let (replica, wanted) = (&self.replica, &self.wanted);
-        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, candidate).map(|_| ());
-        self.record.machine().next(now, self.plan.as_mut(), &mut recheck)
+        let route = self.course.wish().route.clone();
+        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
+        self.record.machine().next(now, self.course.as_mut(), &mut recheck)
     }
 
     /// Makes an order ready for its dispatch: its channel as it is now, and the permit if it is a probe. An order that
     /// can't be carried out is passed over.
     async fn ready(&mut self, mut order: Order) -> Result<Running, Step> {
         loop {
-            match prepare(&self.replica, &self.wanted, &order).await {
-                Ok((channel, permit)) => return Ok(self.record.prepare(order, channel, permit)),
+            match prepare(&self.replica, &self.wanted, &self.course.wish().route, &order).await {
+                Ok((channel, permit)) => {
+                    self.course.settle(Some(&order));
+                    return Ok(self.record.prepare(order, channel, permit, &mut self.course));
+                }
                 Err(why) => {
                     self.record.machine().passed_over(why);
                     match self.next() {
@@ -188,7 +204,25 @@ impl Walk {
         // The attempt whose answer this is may not have ended yet.
         let attempts = self.record.attempts() + u32::from(self.record.running().is_some());
         headers.insert(ATTEMPTS, HeaderValue::from(attempts));
+        self.degraded(&mut headers);
         headers
+    }
+
+    /// An answer of a later target says so, and what it lacks.
+    fn degraded(&self, headers: &mut HeaderMap) {
+        let served = self.record.served_candidate().filter(|candidate| candidate.target > 0);
+        let Some(candidate) = served else { return };
+        headers.insert(DEGRADED, HeaderValue::from_static("true"));
+        if let Ok(model) = HeaderValue::try_from(&*self.course.model_of(candidate)) {
+            headers.insert(SERVED_MODEL, model);
+        }
+        let lacks = self.course.lacks(candidate);
+        let lacks: Vec<&str> = lacks.iter().map(|capability| capability.as_str()).collect();
+        if let Ok(lacks) = HeaderValue::try_from(lacks.join(","))
+            && !lacks.is_empty()
+        {
+            headers.insert(MISSING, lacks);
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -197,9 +231,10 @@ impl Walk {
         Settings {
             provider: running.map_or_else(String::new, |r| r.channel.provider.clone()),
             idle: limits.and_then(|l| l.idle).unwrap_or(Duration::from_secs(60)),
-            total: self.wanted.deadline,
+            total: self.record.deadline(),
             include_usage: self.wanted.include_usage,
             now_ms: self.now_ms(),
+            resumes: self.wanted.stream && self.course.policy().mid_stream == MidStream::VerifiedResume,
         }
     }
 
@@ -253,14 +288,15 @@ impl Walk {
 async fn prepare(
     replica: &Replica,
     wanted: &Wanted,
+    route: &Resolved,
     order: &Order,
 ) -> Result<(Arc<Channel>, Option<Permit>), SkipReason> {
-    let channel = wanted.channel(replica, &order.candidate)?;
+    let channel = wanted.channel(replica, route, &order.candidate)?;
     if replica.target(&channel).is_none() {
         return Err(SkipReason::NoCredential);
     }
     let Some(opening) = order.candidate.probe_of.as_deref() else { return Ok((channel, None)) };
-    match replica.probes.claim(order.candidate.source.source, opening).await {
+    match replica.probes.claim(order.candidate.source.source, opening, order.candidate.probes).await {
         Claim::Granted(permit) => Ok((channel, Some(permit))),
         Claim::Taken => Err(SkipReason::Probing),
     }

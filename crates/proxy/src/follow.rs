@@ -73,7 +73,9 @@ fn edit(replica: &Replica, message: &Message) {
         | Applied::Group(_)
         | Applied::Key(_)
         | Applied::AdminToken(_)
-        | Applied::Policy(_) => {}
+        | Applied::Policy(_)
+        | Applied::Route(_)
+        | Applied::Intervention(_) => {}
     }
     replica.tables.retain(&replica.snapshot());
 }

@@ -11,7 +11,9 @@ pub mod views;
 
 mod answer;
 mod attempt;
+mod budgets;
 mod chat;
+mod course;
 mod emit;
 mod inbound;
 mod models;

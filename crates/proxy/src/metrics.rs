@@ -110,6 +110,8 @@ pub struct Metrics {
     outbox_stalls: Gauge<u64, AtomicU64>,
     config_position: Gauge<u64, AtomicU64>,
     unrecorded: Counter,
+    suppressed: Counter,
+    degraded: Counter,
     unacknowledged: Family<OfWait, Counter>,
 }
 
@@ -139,6 +141,8 @@ impl Metrics {
             outbox_stalls: Gauge::default(),
             config_position: Gauge::default(),
             unrecorded: Counter::default(),
+            suppressed: Counter::default(),
+            degraded: Counter::default(),
             unacknowledged: Family::default(),
         };
         metrics.register();
@@ -148,6 +152,8 @@ impl Metrics {
     fn register(&mut self) {
         let r = &mut self.registry;
         r.register("requests", "Admitted requests that ended, by final state", self.requests.clone());
+        r.register("retries_suppressed", "Further tries that the retry budget didn't allow", self.suppressed.clone());
+        r.register("degraded", "Answers of a later target than the route's first", self.degraded.clone());
         r.register("refusals", "Requests refused before admission, by public error code", self.refusals.clone());
         r.register("attempts_per_request", "Dispatches of one request", self.attempts.clone());
         r.register("attempt_failures", "Failed attempts, by kind", self.failures.clone());
@@ -208,6 +214,16 @@ impl Metrics {
     /// A request was refused before admission, with this public error code.
     pub fn refused(&self, code: &'static str) {
         self.refusals.get_or_create(&OfRefusal { code: Word(code) }).inc();
+    }
+
+    /// The retry budget didn't allow a further try.
+    pub fn suppressed(&self) {
+        self.suppressed.inc();
+    }
+
+    /// A later target than the route's first has answered.
+    pub fn degraded(&self) {
+        self.degraded.inc();
     }
 
     /// A request goes unrecorded.

@@ -91,17 +91,31 @@ impl Probes {
         Self { inner }
     }
 
-    /// Whether the probe of an opening seems to be free, as far as this replica has heard.
+    /// Whether one of an opening's `most` probes seems to be free, as far as this replica has heard.
     #[must_use]
-    pub fn seems_free(&self, source: Source, opening: &str) -> bool {
-        let key = key(source, opening);
-        let taken = self.inner.taken.lock().get(&key).is_some_and(|lapses| *lapses > Instant::now());
-        !taken && !self.inner.own.lock().contains(&key)
+    pub fn seems_free(&self, source: Source, opening: &str, most: u32) -> bool {
+        self.free_slots(source, opening, most).next().is_some()
     }
 
-    /// Claims the probe of an opening. With the store away each replica may probe once at a time.
-    pub async fn claim(&self, source: Source, opening: &str) -> Claim {
-        let key = key(source, opening);
+    fn free_slots(&self, source: Source, opening: &str, most: u32) -> impl Iterator<Item = String> {
+        let keys = (0..most.max(1)).map(|slot| key(source, opening, slot)).collect::<Vec<_>>();
+        let (taken, own, now) = (self.inner.taken.lock(), self.inner.own.lock(), Instant::now());
+        let free = |key: &String| taken.get(key).is_none_or(|lapses| *lapses <= now) && !own.contains(key);
+        keys.into_iter().filter(free).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Claims one of the `most` probes of an opening. With the store away each replica may probe once at a time.
+    pub async fn claim(&self, source: Source, opening: &str, most: u32) -> Claim {
+        for key in self.free_slots(source, opening, most) {
+            match self.claim_slot(source, opening, key).await {
+                Claim::Taken => {}
+                granted @ Claim::Granted(_) => return granted,
+            }
+        }
+        Claim::Taken
+    }
+
+    async fn claim_slot(&self, source: Source, opening: &str, key: String) -> Claim {
         if !self.inner.own.lock().insert(key.clone()) {
             return Claim::Taken;
         }
@@ -173,12 +187,12 @@ impl Inner {
     }
 }
 
-/// The key of an opening's one permit. Names of models are in the opening's id and never in a key, so it is hashed.
-fn key(source: Source, opening: &str) -> String {
+/// The key of one of an opening's permits. Names of models are in the opening's id and never in a key, so it is hashed.
+fn key(source: Source, opening: &str, slot: u32) -> String {
     let hash = opening
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{PREFIX}{}.{hash:016x}.0", source.to_string().replace(':', "."))
+    format!("{PREFIX}{}.{hash:016x}.{slot}", source.to_string().replace(':', "."))
 }
 
 #[cfg(test)]
@@ -202,15 +216,16 @@ mod tests {
             Probes::start(&journal, &name.parse().unwrap(), boot, &tasks, &stop)
         };
         let (one, two) = (start("proxy-1"), start("proxy-2"));
-        assert!(one.seems_free(source(), OPENING));
-        let Claim::Granted(permit) = one.claim(source(), OPENING).await else { panic!("it was free") };
-        assert!(!one.seems_free(source(), OPENING));
-        assert!(matches!(one.claim(source(), OPENING).await, Claim::Taken));
-        assert!(matches!(two.claim(source(), OPENING).await, Claim::Taken));
+        assert!(one.seems_free(source(), OPENING, 1));
+        let Claim::Granted(permit) = one.claim(source(), OPENING, 1).await else { panic!("it was free") };
+        assert!(!one.seems_free(source(), OPENING, 1));
+        assert!(matches!(one.claim(source(), OPENING, 1).await, Claim::Taken));
+        assert!(matches!(two.claim(source(), OPENING, 1).await, Claim::Taken));
+        assert!(two.seems_free(source(), OPENING, 2), "a second one");
         one.release(permit);
         let again = async {
             loop {
-                if let Claim::Granted(permit) = two.claim(source(), OPENING).await {
+                if let Claim::Granted(permit) = two.claim(source(), OPENING, 1).await {
                     return permit;
                 }
                 tokio::task::yield_now().await;

@@ -7,19 +7,23 @@ mod drafts;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Order, Step};
+use waybill_domain::candidate::Candidate;
+use waybill_domain::needs::Missing;
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::selector::Revisions;
 use waybill_domain::verdict::{FailureRecord, Verdict, classify};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
-use waybill_event::selection::{Next, SkipReason};
+use waybill_event::selection::{Next, SkipReason, TableHash};
 use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::mask::mask;
 
+use crate::course::Course;
 use crate::emit::{Drafts, EmitError, Room};
 use crate::metrics::Ended;
 use crate::probes::Permit;
@@ -39,6 +43,14 @@ pub struct Running {
     pub order: Order,
     /// The channel it goes to.
     pub channel: Arc<Channel>,
+    /// The model, as groups and routes name it.
+    model: Arc<str>,
+    /// The table it was drawn from, where that isn't the one of the admission.
+    table: Option<TableHash>,
+    /// That table, where it isn't recorded yet.
+    first_use: Option<FirstUse>,
+    /// What its answer lacks of what the route's first target declares.
+    lacks: Missing,
     credential_revision: u64,
     started: Duration,
     first_content: Option<Duration>,
@@ -76,6 +88,10 @@ pub struct Record {
     /// Masked evidence of failed attempts, by their number.
     evidence: Vec<(u32, Evidence)>,
     served: Option<SourceRef>,
+    /// Whose answer goes to the client, and what it lacks.
+    answering: Option<(Candidate, Missing)>,
+    /// Tables whose first use is being written.
+    tables: SmallVec<[FirstUse; 1]>,
     served_model: Option<String>,
     usage: Option<Usage>,
     first_content: Option<Duration>,
@@ -103,6 +119,8 @@ impl Record {
             failure: None,
             evidence: Vec::new(),
             served: None,
+            answering: None,
+            tables: SmallVec::new(),
             served_model: None,
             usage: None,
             first_content: None,
@@ -148,6 +166,18 @@ impl Record {
         self.machine.attempts()
     }
 
+    /// Whose answer goes to the client.
+    #[must_use]
+    pub fn served_candidate(&self) -> Option<&Candidate> {
+        self.answering.as_ref().map(|(candidate, _)| candidate)
+    }
+
+    /// Time for the whole request.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.machine.deadline()
+    }
+
     /// Masked evidence of a failed attempt.
     #[must_use]
     pub fn evidence_of(&self, attempt: u32) -> Option<&Evidence> {
@@ -183,9 +213,8 @@ impl Record {
             Ok(ordinal) => {
                 self.awaited = ordinal;
                 // A request that goes unrecorded leaves the table to the next one.
-                if let (Some(table), Some(_)) = (table, ordinal) {
-                    table.recorded();
-                }
+                self.tables.extend(table);
+                self.tables_recorded(ordinal);
                 Ok(())
             }
         };
@@ -199,10 +228,15 @@ impl Record {
 
     /// An attempt for this order, its start not yet written.
     #[must_use]
-    pub fn prepare(&self, order: Order, channel: Arc<Channel>, permit: Option<Permit>) -> Running {
+    pub fn prepare(&self, order: Order, channel: Arc<Channel>, permit: Option<Permit>, course: &mut Course) -> Running {
+        let table = course.other_table(self.story.table);
         let credential_revision = channel.credential.as_ref().map_or(0, |credential| credential.revision);
         let in_flight = self.replica.views.enter(order.candidate.source.source);
         Running {
+            model: course.model_of(&order.candidate),
+            first_use: if table.is_some() { course.take_first_use() } else { None },
+            table,
+            lacks: course.lacks(&order.candidate),
             order,
             channel,
             credential_revision,
@@ -226,7 +260,14 @@ impl Record {
         let (used, rn) = (self.used, self.story.rn);
         let mut drafts = ended.clone();
         drafts.extend(self.begin(next));
-        let Err(error) = self.append(drafts, Room::Further) else { return true };
+        let error = match self.append(drafts, Room::Further) {
+            Ok(ordinal) => {
+                self.tables_recorded(ordinal);
+                return true;
+            }
+            Err(error) => error,
+        };
+        self.tables.clear();
         tracing::warn!(request_id = %self.story.id, %error, "a further attempt can't be recorded, and isn't made");
         (self.used, self.story.rn) = (used, rn);
         self.begun -= 1;
@@ -241,8 +282,19 @@ impl Record {
         false
     }
 
-    fn begin(&mut self, running: Running) -> Drafts {
+    /// What was written names these tables; of an unrecorded request nothing was.
+    fn tables_recorded(&mut self, ordinal: Option<u64>) {
+        for table in self.tables.drain(..).filter(|_| ordinal.is_some()) {
+            table.recorded();
+        }
+    }
+
+    fn begin(&mut self, mut running: Running) -> Drafts {
         let mut drafts = Drafts::new();
+        if let Some(table) = running.first_use.take() {
+            drafts.push(self.story.table(table.event()));
+            self.tables.push(table);
+        }
         if let (Some(opening), Some(_)) = (&running.order.candidate.probe_of, &running.permit) {
             drafts.push(self.story.half_opened(&running, opening));
         }
@@ -325,6 +377,7 @@ impl Record {
         self.machine.committed(now);
         self.first_content.get_or_insert(now);
         let Some(running) = &mut self.running else { return };
+        self.answering = Some((running.order.candidate.clone(), running.lacks.clone()));
         running.first_content.get_or_insert(now.saturating_sub(running.started));
         let permit = running.permit.take();
         let Some(running) = &self.running else { return };
@@ -371,8 +424,15 @@ impl Record {
     pub fn broke_off(&mut self, observation: Observation, heard: Heard, error: &str) {
         self.served = self.running.as_ref().map(|r| r.order.candidate.source);
         self.failed(observation, heard);
+        self.machine.broken();
         let drafts = self.attempt_failed(Next::Stop);
         self.close(drafts, FinalState::Partial, 200, Some(error.to_owned()));
+    }
+
+    /// The stream broke after its first content, and nobody goes on with it.
+    pub fn interrupted(&mut self, error: &str) {
+        self.served = self.answering.as_ref().map(|(candidate, _)| candidate.source);
+        self.close(Drafts::new(), FinalState::Partial, 200, Some(error.to_owned()));
     }
 
     /// The client gets an error.
@@ -395,13 +455,17 @@ impl Record {
             // An order that was never begun is no attempt.
             attempts: self.machine.attempts().min(self.begun),
             fallback: self.machine.fallback(),
-            degraded: false,
+            degraded: self.answering.as_ref().is_some_and(|(candidate, _)| candidate.target > 0),
+            missing: self.answering.as_ref().map_or_else(Vec::new, |(_, lacks)| lacks.to_vec()),
             skips: self.machine.take_skips().into_vec(),
             usage: self.usage.map_or(UsageReport::Absent, UsageReport::Reported),
             first_content_ms: self.first_content.map(drafts::millis),
             took_ms: drafts::millis(took),
             maybe_billed: self.machine.maybe_billed(),
         };
+        if finished.degraded {
+            self.replica.metrics.degraded();
+        }
         let (attempts, fallback) = (finished.attempts, finished.fallback);
         drafts.push(self.story.finished(finished, self.served));
         self.awaited = self.write(drafts);

@@ -2,6 +2,7 @@
 //! the last bytes go out, and a cut never looks like an end.
 
 mod alarm;
+mod resume;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,10 +18,11 @@ use waybill_wire::error::render_stream_error;
 use waybill_wire::retry::hints;
 
 use alarm::Alarm;
+use resume::Resume;
 
 use crate::answer::Refusal;
 use crate::attempt::{Opened, timed_out, wrong};
-use crate::record::Record;
+use crate::chat::Walk;
 
 /// What closes a chat stream.
 const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -32,7 +34,7 @@ const AFTER_DONE: Duration = Duration::from_millis(250);
 /// A committed stream on its way to the client.
 pub struct Relay {
     opened: Opened,
-    record: Box<Record>,
+    walk: Walk,
     provider: String,
     idle: Duration,
     total: Duration,
@@ -40,12 +42,19 @@ pub struct Relay {
     now_ms: i64,
     phase: Phase,
     alarm: Alarm,
+    /// What the client has, where the policy resumes streams that break off.
+    resume: Option<Box<Resume>>,
+    /// How the stream broke off, until it is resumed or given up.
+    cut: Option<Box<Observation>>,
+    /// What of a resumed answer goes to the client before its next read.
+    pending: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Held,
     Flowing,
+    Resuming,
     Draining,
     Over,
 }
@@ -62,17 +71,36 @@ pub struct Settings {
     pub include_usage: bool,
     /// UTC at the attempt's start, in milliseconds.
     pub now_ms: i64,
+    /// Whether a stream that breaks off is resumed where that can be verified.
+    pub resumes: bool,
 }
 
 impl Relay {
     /// A relay of a stream whose first content is held.
     #[must_use]
-    pub fn new(mut opened: Opened, record: Box<Record>, settings: Settings) -> Self {
+    pub fn new(mut opened: Opened, mut walk: Walk, settings: Settings) -> Self {
         // A stream may last; of its headers only wait hints are still asked for.
         opened.headers = hints(&opened.headers);
-        let Settings { provider, idle, total, include_usage, now_ms } = settings;
+        if !settings.resumes {
+            walk.make_no_further_attempt();
+        }
+        let Settings { provider, idle, total, include_usage, now_ms, resumes } = settings;
         let (phase, alarm) = (Phase::Held, Alarm::new(idle));
-        Self { opened, record, provider, idle, total, include_usage, now_ms, phase, alarm }
+        let resume = resumes.then(|| Box::new(Resume::of(&opened.held)));
+        Self {
+            opened,
+            walk,
+            provider,
+            idle,
+            total,
+            include_usage,
+            now_ms,
+            phase,
+            alarm,
+            resume,
+            cut: None,
+            pending: None,
+        }
     }
 
     /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
@@ -92,7 +120,7 @@ impl Relay {
                 // A silent answer may be over already; what follows is seen with the next read.
                 Some(held)
             }
-            Phase::Flowing => self.flow().await,
+            Phase::Flowing | Phase::Resuming => self.flow().await,
             Phase::Draining => {
                 // The client has everything; only the connection's end is still read.
                 let rest = async { while let Ok(Some(_)) = self.opened.reply.chunk().await {} };
@@ -106,16 +134,23 @@ impl Relay {
 
     async fn flow(&mut self) -> Option<Bytes> {
         loop {
-            let ready = self.frames();
+            let ready = self.pending.take().unwrap_or_else(|| self.frames());
             if !ready.is_empty() {
-                self.record.end_acknowledged().await;
+                self.walk.record.end_acknowledged().await;
                 return Some(ready);
             }
             match self.phase {
                 Phase::Flowing => {}
+                Phase::Resuming => {
+                    if let Some(last) = self.go_on_elsewhere().await {
+                        self.walk.record.end_acknowledged().await;
+                        return Some(last);
+                    }
+                    continue;
+                }
                 Phase::Held | Phase::Draining | Phase::Over => return None,
             }
-            let left = self.total.saturating_sub(self.record.now());
+            let left = self.total.saturating_sub(self.walk.record.now());
             let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
             let last = match self.alarm.bound(own.min(left), &mut self.opened.reply).await {
                 Some(Ok(Some(chunk))) => {
@@ -132,7 +167,10 @@ impl Relay {
                     self.cut_short(timed_out(&self.provider, limit, Sent::Response, true))
                 }
             };
-            self.record.end_acknowledged().await;
+            if last.is_empty() && self.phase == Phase::Resuming {
+                continue;
+            }
+            self.walk.record.end_acknowledged().await;
             return Some(last);
         }
     }
@@ -159,9 +197,19 @@ impl Relay {
                 }
             };
             match self.opened.watch.take(&frame) {
-                Seen::Content | Seen::Silent => push(frame.raw),
+                Seen::Content | Seen::Silent => match self.told(&frame) {
+                    Some(bytes) => push(bytes),
+                    None => {
+                        push(self.differs());
+                        break;
+                    }
+                },
                 Seen::UsageOnly if self.include_usage => push(frame.raw),
                 Seen::UsageOnly => {}
+                Seen::Done if self.lags() => {
+                    push(self.differs());
+                    break;
+                }
                 Seen::Done => {
                     self.complete();
                     push(frame.raw);
@@ -184,13 +232,18 @@ impl Relay {
         let mut tail = BytesMut::new();
         if let Some(last) = self.opened.splitter.finish() {
             match self.opened.watch.take(&last) {
-                Seen::Content | Seen::Silent => tail.extend_from_slice(&last.terminated()),
+                Seen::Content | Seen::Silent => match self.told(&last) {
+                    Some(bytes) if last.complete => tail.extend_from_slice(&bytes),
+                    Some(_) => tail.extend_from_slice(&last.terminated()),
+                    None => return self.differs(),
+                },
                 Seen::UsageOnly if self.include_usage => tail.extend_from_slice(&last.terminated()),
                 // A partial event is dropped, before anything of ours is appended.
                 Seen::UsageOnly | Seen::Done | Seen::Error | Seen::Malformed => {}
             }
         }
         match self.opened.watch.end() {
+            StreamEnd::Complete | StreamEnd::Empty if self.lags() => return self.differs(),
             StreamEnd::Complete | StreamEnd::Empty => {
                 self.complete();
                 self.phase = Phase::Over;
@@ -212,22 +265,38 @@ impl Relay {
 
     fn complete(&mut self) {
         let watch = &self.opened.watch;
-        self.record.reported(watch.usage(), watch.model());
-        self.record.succeeded(self.opened.heard.clone());
+        self.walk.record.reported(watch.usage(), watch.model());
+        self.walk.record.succeeded(self.opened.heard.clone());
     }
 
     fn broken(&mut self, observed: Observation) -> Bytes {
+        if self.can_resume(&observed) {
+            self.cut = Some(Box::new(observed));
+            self.phase = Phase::Resuming;
+            return Bytes::new();
+        }
+        self.give_up(observed)
+    }
+
+    /// The client gets the protocol's own error event, and the request ends.
+    fn give_up(&mut self, observed: Observation) -> Bytes {
         let watch = &self.opened.watch;
-        self.record.reported(watch.usage(), watch.model());
-        let code = match &observed.ending {
-            waybill_domain::observation::Ending::TimedOut { limit: Limit::Deadline, .. } => {
-                PublicCode::DeadlineExceeded
-            }
-            _ => PublicCode::StreamInterrupted,
-        };
-        self.record.broke_off(observed, self.opened.heard.clone(), code.as_str());
+        self.walk.record.reported(watch.usage(), watch.model());
+        let code = code_of(&observed);
+        self.walk.record.broke_off(observed, self.opened.heard.clone(), code.as_str());
+        self.last_words(code)
+    }
+
+    fn last_words(&mut self, code: PublicCode) -> Bytes {
         self.phase = Phase::Over;
-        let message = format!("{} (request {})", code.message(), self.record.id());
+        let message = format!("{} (request {})", code.message(), self.walk.record.id());
         render_stream_error(&Refusal::saying(code, message).public())
+    }
+}
+
+fn code_of(observed: &Observation) -> PublicCode {
+    match &observed.ending {
+        waybill_domain::observation::Ending::TimedOut { limit: Limit::Deadline, .. } => PublicCode::DeadlineExceeded,
+        _ => PublicCode::StreamInterrupted,
     }
 }

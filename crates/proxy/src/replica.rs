@@ -16,6 +16,7 @@ use waybill_secret::{Peppers, Vault};
 use waybill_upstream::{Dispatcher, Target};
 use waybill_wire::endpoint::BaseUrl;
 
+use crate::budgets::Budgets;
 use crate::emit::Emitter;
 use crate::metrics::Metrics;
 use crate::probes::Probes;
@@ -80,6 +81,7 @@ pub struct Replica {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
+    pub(crate) budgets: Budgets,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
     pub(crate) dice: Dice,
@@ -129,6 +131,7 @@ impl Replica {
             rules: parts.rules,
             metrics: Metrics::new(),
             probes: parts.probes,
+            budgets: Budgets::new(),
             recording: parts.recording,
             limits: parts.limits,
             dice: parts.dice,
@@ -174,6 +177,11 @@ impl Replica {
         let known = &self.known;
         let all = Known::has(&known.catalog) && Known::has(&known.credentials) && Known::has(&known.selector);
         if all { (self.clock)() } else { None }
+    }
+
+    /// So many replicas serve; what is theirs together is shared among them.
+    pub fn shared_by(&self, replicas: u32) {
+        self.budgets.shared_by(replicas);
     }
 
     /// The replica is on its way out: answers ask for their connection to be closed.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
 use waybill_domain::catalog::{ModelAbilities, Snapshot};
-use waybill_domain::selector::plan::Plan;
-use waybill_domain::selector::table::{Row, Table};
+use waybill_domain::selector::plan::{Manner, Moment, Plan};
+use waybill_domain::selector::table::Table;
 use waybill_domain::selector::wheel::{Commit, Wheel};
 use waybill_event::traffic::SelectionTable;
 use waybill_event::{ConfigPosition, GroupId, LogTime};
@@ -21,7 +21,8 @@ use crate::views::Views;
 /// How long a table serves while nobody's eligibility changes.
 const LIFE: Duration = Duration::from_secs(1);
 
-type Key = (GroupId, Arc<str>);
+/// Group, model, and how much of a tier open breakers may take out.
+type Key = (GroupId, Arc<str>, u32);
 
 /// One table with what tells when it is void.
 struct Current {
@@ -80,25 +81,24 @@ impl Tables {
     /// Plans a request for one (group, model).
     pub fn plan(
         &self,
-        snapshot: &Snapshot,
-        views: &Views,
+        (snapshot, views, now): (&Snapshot, &Views, LogTime),
         (group, model): (GroupId, &Arc<str>),
         abilities: &ModelAbilities,
-        now: LogTime,
-        probe_free: impl FnMut(&Row) -> bool,
+        (manner, max_ejected_percent): (Manner, u32),
+        moment: &mut dyn Moment,
     ) -> Planned {
-        let slot = self.slot(group, model);
-        let current = slot
-            .fresh(snapshot, views, now)
-            .unwrap_or_else(|| slot.build(snapshot, views, (group, model), abilities, now));
-        let plan = Plan::new(current.table.clone(), &mut slot.wheel.lock(), probe_free);
+        let key = (group, model.clone(), max_ejected_percent);
+        let slot = self.slot(&key);
+        let current =
+            slot.fresh(snapshot, views, now).unwrap_or_else(|| slot.build(snapshot, views, key, abilities, now));
+        let plan = Plan::new(current.table.clone(), &mut slot.wheel.lock(), manner, moment);
         let recorded = current.announced.load(Ordering::Acquire);
         Planned { plan, first_use: (!recorded).then_some(FirstUse { current }) }
     }
 
     /// Gives back a place whose source was never dispatched to.
-    pub fn give_back(&self, table: &Table, commit: &Commit) {
-        let slot = self.slots.read().get(&(table.group(), table.model().clone())).cloned();
+    pub fn give_back(&self, table: &Table, max_ejected_percent: u32, commit: &Commit) {
+        let slot = self.slots.read().get(&(table.group(), table.model().clone(), max_ejected_percent)).cloned();
         if let Some(slot) = slot {
             slot.wheel.lock().give_back(commit);
         }
@@ -106,17 +106,16 @@ impl Tables {
 
     /// Forgets the tables of what no longer exists.
     pub fn retain(&self, snapshot: &Snapshot) {
-        self.slots.write().retain(|(group, model), _| snapshot.index().model(*group, model).is_some());
+        self.slots.write().retain(|(group, model, _), _| snapshot.index().model(*group, model).is_some());
     }
 
-    fn slot(&self, group: GroupId, model: &Arc<str>) -> Arc<Slot> {
-        let key = (group, model.clone());
-        if let Some(slot) = self.slots.read().get(&key) {
+    fn slot(&self, key: &Key) -> Arc<Slot> {
+        if let Some(slot) = self.slots.read().get(key) {
             return slot.clone();
         }
         // The phase is random, so that replicas don't all begin with the same source.
         let new = || Slot { current: ArcSwapOption::empty(), wheel: Mutex::new(Wheel::new((self.dice)())) };
-        self.slots.write().entry(key).or_insert_with(|| Arc::new(new())).clone()
+        self.slots.write().entry(key.clone()).or_insert_with(|| Arc::new(new())).clone()
     }
 }
 
@@ -132,14 +131,14 @@ impl Slot {
         &self,
         snapshot: &Snapshot,
         views: &Views,
-        (group, model): (GroupId, &Arc<str>),
+        (group, model, max_ejected_percent): Key,
         abilities: &ModelAbilities,
         now: LogTime,
     ) -> Arc<Current> {
         // Read before the views: a change that comes in between makes the table void, not fresh.
         let generation = views.generation();
-        let rows = abilities.iter().map(|ability| views.judge(ability, now));
-        let table = Table::of((group, model.clone()), rows.collect(), now, snapshot.position());
+        let rows = abilities.iter().map(|ability| views.judge(snapshot.catalog(), ability, now)).collect();
+        let table = Table::of((group, model), rows, now, snapshot.position(), max_ejected_percent);
         let second_over = now + LIFE;
         let void_at = table.changes_at().map_or(second_over, |at| at.min(second_over));
         let before = self.current.load_full();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use waybill_domain::catalog::Ability;
+use waybill_domain::catalog::{Ability, Catalog};
 use waybill_domain::selector::table::Row;
 use waybill_domain::selector::{Load, Revisions, SourceState, View};
 use waybill_event::{Boot, Event, LogTime, ProducerId, Source};
@@ -73,11 +73,12 @@ impl Views {
 
     /// Judges a candidate as of now.
     #[must_use]
-    pub fn judge(&self, ability: &Ability, now: LogTime) -> Row {
+    pub fn judge(&self, catalog: &Catalog, ability: &Ability, now: LogTime) -> Row {
         let entry = self.of(ability.source);
         let load = Load { in_flight: entry.in_flight(), max_concurrent: ability.channel.limits.max_concurrent };
         let view = entry.view.lock();
-        Row::judge(ability, Some(&view), load, now)
+        let by_hand = catalog.by_hand(ability.source, &ability.upstream_model);
+        Row::judge(ability, Some(&view), load, by_hand, now)
     }
 
     /// Folds an own event into a view whose lock is held.

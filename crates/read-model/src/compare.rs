@@ -58,7 +58,10 @@ impl ReadModel {
             let mut found = Comparison::default();
             found.add(&rows.requests, all(held, |row: &RequestRow| row.request_id).await?);
             found.add(&rows.attempts, all(held, |row: &AttemptRow| (row.request_id, row.attempt)).await?);
-            found.add(&rows.outcomes, all(held, |row: &OutcomeRow| (row.request_id, row.source)).await?);
+            found.add(
+                &rows.outcomes,
+                all(held, |row: &OutcomeRow| (row.request_id, row.source, row.upstream_model.clone())).await?,
+            );
             found.add(&rows.transitions, all(held, |row: &TransitionRow| row.id.clone()).await?);
             found.add(&rows.selection_tables, all(held, |row: &SelectionTableRow| row.hash).await?);
             Ok::<_, sqlx::Error>(found)

@@ -120,7 +120,7 @@ table!(AttemptRow in "attempts" by (day, request_id, attempt) {
     took_ms, sent, maybe_billed, next, evidence, upstream_request_id, finished_at, finished_position, finished_rn,
 });
 
-table!(OutcomeRow in "outcomes" by (day, request_id, source) {
+table!(OutcomeRow in "outcomes" by (day, request_id, source, upstream_model) {
     day, request_id, source, source_rev, upstream_model, kind, source_health, model_health, latency_ms, block,
     attempts, credential_revision, base_url_revision, probe, prompt_tokens, completion_tokens, cached_tokens,
     reasoning_tokens, at, position, rn,

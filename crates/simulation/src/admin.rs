@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use secrecy::SecretString;
 use waybill_domain::catalog::{self, Applied, Catalog, Command, GroupRef, channel, decide, group, key, policy};
-use waybill_event::config::{Channel, ChannelModel, CredentialRef, Limits, PolicyScope, SelectorPolicy};
+use waybill_event::config::{
+    Channel, ChannelModel, CredentialRef, Limits, PolicyScope, RequestOverrides, SelectorPolicy,
+};
 use waybill_event::{Actor, ChannelId, ConfigPosition, Draft, Event, GroupId, Identity, KeyId};
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_secret::Vault;
@@ -151,7 +153,12 @@ impl Admin {
 
     fn set_policy(&mut self, scope: PolicyScope, selector: SelectorPolicy) {
         let expected = self.catalog.policies.get(&scope).map_or(0, |policy| policy.version);
-        self.edit(&Command::Policy(policy::Command::Set { scope, expected, selector }));
+        self.edit(&Command::Policy(policy::Command::Set {
+            scope,
+            expected,
+            selector: selector.into(),
+            request: RequestOverrides::default(),
+        }));
     }
 
     fn new_channel(&mut self) {
@@ -160,9 +167,10 @@ impl Admin {
         let max_concurrent = self.chance.yes(0.3).then_some(4);
         let models = MODELS.iter().filter(|_| self.chance.yes(0.85)).collect::<Vec<_>>();
         let models = if models.is_empty() { vec![&MODELS[0]] } else { models };
-        let models = models
-            .into_iter()
-            .map(|(name, upstream)| ChannelModel { name: (*name).to_owned(), upstream: Some((*upstream).to_owned()) });
+        let models = models.into_iter().map(|(name, upstream)| ChannelModel {
+            upstream: Some((*upstream).to_owned()),
+            ..ChannelModel::named(*name)
+        });
         let new = channel::New {
             credential,
             models: models.collect(),

@@ -121,8 +121,10 @@ pub fn policy(chance: &mut Chance) -> SelectorPolicy {
             open_growth_milli: chance.one_of(&[1_000, 2_000]),
             open_max_ms: open_ms * 4,
             slow_start_ms: chance.among(0, 5_000),
+            ..BreakerPolicy::default()
         }
     };
     let (source_breaker, model_breaker) = (breaker(), breaker());
-    SelectorPolicy { source_breaker, model_breaker, late_after_ms: chance.one_of(&[1_000, 2_000, 5_000, 15_000]) }
+    let late_after_ms = chance.one_of(&[1_000, 2_000, 5_000, 15_000]);
+    SelectorPolicy { source_breaker, model_breaker, late_after_ms, ..SelectorPolicy::default() }
 }

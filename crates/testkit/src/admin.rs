@@ -170,13 +170,29 @@ impl Admin {
         self.patch(&path, Value::Object(body)).await
     }
 
-    /// Changes numbers of the global policy: `change` has the shape of its `selector`, with what is to be changed only.
+    /// Changes numbers of the selector fold for all: what is to be changed only.
     pub async fn policy(&self, change: Value) -> Value {
-        let global = self.get("/policy").await.get("global").cloned().unwrap_or_default();
-        let mut selector = global.get("selector").cloned().unwrap_or_default();
-        merge(&mut selector, &change);
-        let version = global.get("version").cloned().unwrap_or_default();
-        self.put("/policy", json!({"expected_version": version, "selector": selector})).await
+        self.policy_of("global", json!({"selector": change})).await
+    }
+
+    /// Changes numbers of a scope: `change` has members `selector` and `request`, with what is to be changed only.
+    pub async fn policy_of(&self, scope: &str, change: Value) -> Value {
+        let held = self.get(&format!("/policy?scope={scope}")).await;
+        let part = |name: &str| {
+            let mut numbers = held.get(name).cloned().unwrap_or_default();
+            if let Some(change) = change.get(name) {
+                merge(&mut numbers, change);
+            }
+            numbers
+        };
+        let version = held.get("version").cloned().unwrap_or_default();
+        let body = json!({
+            "scope": scope,
+            "expected_version": version,
+            "selector": part("selector"),
+            "request": part("request"),
+        });
+        self.put("/policy", body).await
     }
 
     /// A request's history, once its end is in the read model.

@@ -62,7 +62,12 @@ impl Known {
             | Applied::Group(_)
             | Applied::Key(_)
             | Applied::AdminToken(_)
-            | Applied::Policy(_) => About::Nothing,
+            | Applied::Policy(_)
+            | Applied::Route(_) => About::Nothing,
+            Applied::Intervention(replaced) => {
+                let done = replaced.new.as_ref().or(replaced.old.as_ref());
+                done.map_or(About::Nothing, |done| About::Source(done.scope.source))
+            }
         }
     }
 

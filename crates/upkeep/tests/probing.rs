@@ -83,7 +83,7 @@ impl World {
             base_url: self.upstream.base_url("a"),
             base_url_revision: 1,
             credential: Some(CredentialRef { revision: self.revision, fingerprint: "f".to_owned() }),
-            models: ["small", "large"].map(|name| ChannelModel { name: name.to_owned(), upstream: None }).to_vec(),
+            models: ["small", "large"].map(ChannelModel::named).to_vec(),
             groups: Vec::new(),
             priority: 100,
             weight: 1,

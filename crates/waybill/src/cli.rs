@@ -3,6 +3,7 @@
 mod admin_token;
 mod api;
 mod apply;
+mod capabilities;
 mod channel;
 mod config_history;
 mod connection;
@@ -14,6 +15,8 @@ mod output;
 mod policy;
 mod reason;
 mod requests;
+mod route;
+mod source;
 mod sources;
 mod status;
 mod tail;
@@ -36,7 +39,11 @@ pub enum Client {
     Key(At<key::Key>),
     /// Tokens of the admin API.
     AdminToken(At<admin_token::AdminToken>),
-    /// The numbers that breakers and blocks go by.
+    /// Routes: client-visible model names with the models that serve them.
+    Route(At<route::Route>),
+    /// Steer a source by hand: hold its breaker open, close it, lift its blocks.
+    Source(At<source::Source>),
+    /// The numbers that requests, breakers and blocks go by.
     Policy(At<policy::Policy>),
     /// Make configuration what a file says, in one step.
     Apply(With<apply::Apply>),
@@ -102,6 +109,8 @@ impl Client {
             Self::Group(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Key(At { connection, command }) => command.run(&connection.open()?).await,
             Self::AdminToken(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Route(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Source(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Policy(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Apply(With { connection, command }) => command.run(&connection.open()?).await,
             Self::History(With { connection, command }) => command.run(&connection.open()?).await,

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod chunk;
+pub mod transcript;
 pub mod watch;
 
 mod body;
@@ -9,4 +10,5 @@ mod choice;
 
 pub use answer::{AnswerFacts, ShapeFault, inspect_answer};
 pub use chunk::{ChunkFacts, inspect_chunk};
+pub use transcript::{Repeated, Repetition, Transcript};
 pub use watch::{Seen, StreamEnd, StreamWatch};

@@ -33,8 +33,10 @@ pub struct Peek<'a> {
     pub choices: u64,
     /// Whether tools (or the older functions) are offered to the model.
     pub has_tools: bool,
-    /// Length of the `messages` value, in bytes: the base of a token estimate.
-    pub messages_bytes: usize,
+    /// The `messages` value as it stands in the body.
+    pub messages: &'a str,
+    /// The JSON schema that the answer must match, as it stands in the body.
+    pub schema: Option<&'a str>,
     /// Where edits may be made.
     pub layout: Layout,
 }
@@ -129,6 +131,16 @@ impl PeekError {
     }
 }
 
+impl Peek<'_> {
+    /// Whether a message shows an image. It looks through all messages, so ask only where it matters.
+    #[must_use]
+    pub fn shows_images(&self) -> bool {
+        let text = self.messages.as_bytes();
+        let parts = [&b"\"image_url\""[..], b"\"input_image\""];
+        parts.into_iter().any(|part| memchr::memmem::find(text, part).is_some())
+    }
+}
+
 /// Reads what a chat request asks for.
 ///
 /// # Errors
@@ -160,7 +172,8 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, PeekError> {
         max_tokens: smaller(whole_number(fields.max_tokens), whole_number(fields.max_completion_tokens)),
         choices: whole_number(fields.n).unwrap_or(1).max(1),
         has_tools: fields.tools.is_some_and(json::says_something) || fields.functions.is_some_and(json::says_something),
-        messages_bytes: messages.len(),
+        messages,
+        schema: fields.response_format.and_then(read_schema),
         layout: Layout { model: model_span, object_start, stream_options },
     })
 }
@@ -229,6 +242,23 @@ struct Options<'a> {
 /// Keeps a present `null` apart from an absent key: its span is needed.
 fn present<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<&'de RawValue>, D::Error> {
     serde::Deserialize::deserialize(reader).map(Some)
+}
+
+#[derive(serde::Deserialize)]
+struct Format<'a> {
+    #[serde(borrow)]
+    json_schema: Schema<'a>,
+}
+
+#[derive(serde::Deserialize)]
+struct Schema<'a> {
+    #[serde(borrow)]
+    schema: &'a RawValue,
+}
+
+/// The schema of a `response_format` that asks for one. Anything else is the upstream's to judge.
+fn read_schema(format: &str) -> Option<&str> {
+    serde_json::from_str::<Format<'_>>(format).ok().map(|format| format.json_schema.schema.get())
 }
 
 fn whole_number(raw: Option<&str>) -> Option<u64> {

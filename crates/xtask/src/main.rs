@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod ci;
 mod deploy;
+mod failover;
 mod layers;
 mod projector_rate;
 mod propagation;
@@ -36,6 +37,8 @@ enum Command {
     Ci(ci::Args),
     /// Checks the composition of a fleet, and every configuration it names.
     Deploy,
+    /// Runs the fail-over scenarios and prints their scorecard.
+    Failover(failover::Args),
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
     Layers,
     /// Measures how many events a second the projector folds, and a burst at twice that.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => chaos::run(&root, &args),
         Command::Ci(args) => ci::run(&root, &args),
         Command::Deploy => deploy::run(&root),
+        Command::Failover(args) => failover::run(&root, &args),
         Command::Layers => layers::run(&root),
         Command::ProjectorRate(args) => projector_rate::run(&root, &args),
         Command::Propagation(args) => propagation::run(&root, &args),

@@ -5,6 +5,7 @@ use axum::extract::State as Held;
 use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::json;
+use waybill_domain::catalog::Catalog;
 use waybill_domain::selector::breaker::Phase;
 use waybill_domain::selector::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
 use waybill_domain::selector::factors::Load;
@@ -109,22 +110,23 @@ fn scope(state: &ScopeState, now: LogTime) -> Scope {
     }
 }
 
-fn facts(channel: &Channel) -> CatalogFacts {
+fn facts(catalog: &Catalog, channel: &Channel, upstream_model: &str) -> CatalogFacts {
     let credential = channel.credential.as_ref().map_or(0, |credential| credential.revision);
     CatalogFacts {
         enabled: channel.enabled,
         has_credential: channel.credential.is_some(),
         revisions: Revisions { credential, base_url: channel.base_url_revision },
+        by_hand: catalog.by_hand(channel.source(), upstream_model),
     }
 }
 
-fn models<'a>(channel: &'a Channel, live: Option<&LiveSource>, now: LogTime) -> Vec<Model<'a>> {
+fn models<'a>(catalog: &Catalog, channel: &'a Channel, live: Option<&LiveSource>, now: LogTime) -> Vec<Model<'a>> {
     let load = Load { in_flight: 0, max_concurrent: channel.limits.max_concurrent };
     let shown = |model: &'a waybill_event::config::ChannelModel| {
         let upstream = model.upstream_name();
         let judged: Eligibility = match live {
-            Some(live) => eligibility(&live.state, facts(channel), upstream, load, now),
-            None => unknown(facts(channel), load),
+            Some(live) => eligibility(&live.state, facts(catalog, channel, upstream), upstream, load, now),
+            None => unknown(facts(catalog, channel, upstream), load, now),
         };
         let known = live.and_then(|live| live.state.models.get(upstream));
         Model {
@@ -145,7 +147,7 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
     let mut sources = Vec::with_capacity(catalog.channels.len());
     for channel in catalog.channels.values() {
         let live = state.live().of(channel.source());
-        let models = models(channel, live.as_ref(), now);
+        let models = models(&catalog, channel, live.as_ref(), now);
         let known = live.map(|live| Known {
             position: live.state.position,
             config: live.state.config,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
-use waybill_event::config::ConfigChange;
+use waybill_event::config::{ConfigChange, PolicyScope};
 use waybill_event::{Body, Event, RequestId, Source};
 
 use super::Answer;
@@ -75,11 +75,21 @@ fn speaks_of(event: &Event) -> Option<Source> {
         Body::BreakerClosed(data) => Some(data.scope.source),
         Body::ProbeFinished(data) => Some(data.scope.source),
         Body::BlockSet(data) => Some(data.scope.source),
+        Body::BlockLifted(data) => Some(data.scope.source),
         Body::SourceDisabled(data) => Some(data.scope.source),
         Body::SourceEnabled(data) => Some(data.scope.source),
         Body::Config(change) => match change.as_ref() {
             ConfigChange::Channel(changed) => Some(changed.state.source()),
-            ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Policy(_) => {
+            ConfigChange::Intervention(changed) => Some(changed.state.scope.source),
+            ConfigChange::Policy(changed) => match changed.state.scope {
+                PolicyScope::Source { source } | PolicyScope::Model { source, .. } => Some(source),
+                PolicyScope::Global
+                | PolicyScope::Provider { .. }
+                | PolicyScope::Group { .. }
+                | PolicyScope::Route { .. }
+                | PolicyScope::Key { .. } => None,
+            },
+            ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Route(_) => {
                 None
             }
         },

@@ -1,10 +1,10 @@
 //! Entities as answers show them: hashes of tokens are left out, groups have their names beside their ids.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waybill_domain::catalog::Catalog;
-use waybill_event::config::{AdminToken, Channel, ConfigChange, Group, Key, Policy, PolicyScope};
-use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId};
+use waybill_event::config::{AdminToken, Channel, ConfigChange, Group, Intervention, Key, Policy, PolicyScope, Route};
+use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId, RouteId, Scope};
 
 /// Which entity an edit was about.
 pub(super) enum Subject {
@@ -13,6 +13,8 @@ pub(super) enum Subject {
     Key(KeyId),
     AdminToken(AdminTokenId),
     Policy(PolicyScope),
+    Route(RouteId),
+    Intervention(Scope),
 }
 
 fn value(state: &impl Serialize) -> Value {
@@ -55,7 +57,26 @@ pub(super) fn admin_token(token: &AdminToken) -> Value {
 }
 
 pub(super) fn policy(policy: &Policy) -> Value {
-    value(policy)
+    // Also what isn't set is shown, as empty.
+    json!({
+        "scope": policy.scope.to_string(),
+        "version": policy.version,
+        "selector": policy.selector,
+        "request": policy.request,
+    })
+}
+
+pub(super) fn route(catalog: &Catalog, route: &Route) -> Value {
+    let mut shown = value(route);
+    if let Value::Object(fields) = &mut shown {
+        let names: Vec<Value> = route.groups.iter().map(|id| group_name(catalog, *id)).collect();
+        fields.insert("group_names".to_owned(), names.into());
+    }
+    shown
+}
+
+pub(super) fn intervention(done: &Intervention) -> Value {
+    value(done)
 }
 
 fn member(name: &str, value: Value) -> Map<String, Value> {
@@ -70,6 +91,8 @@ pub(super) fn of(catalog: &Catalog, change: &ConfigChange) -> Map<String, Value>
         ConfigChange::Key(c) => member("key", key(catalog, &c.state)),
         ConfigChange::AdminToken(c) => member("admin_token", admin_token(&c.state)),
         ConfigChange::Policy(c) => member("policy", policy(&c.state)),
+        ConfigChange::Intervention(c) => member("intervention", intervention(&c.state)),
+        ConfigChange::Route(c) => member("route", route(catalog, &c.state)),
     }
 }
 
@@ -81,6 +104,10 @@ pub(super) fn current(catalog: &Catalog, subject: Subject) -> Map<String, Value>
         Subject::Key(id) => catalog.keys.get(&id).map(|k| ("key", key(catalog, k))),
         Subject::AdminToken(id) => catalog.admin_tokens.get(&id).map(|t| ("admin_token", admin_token(t))),
         Subject::Policy(scope) => catalog.policies.get(&scope).map(|p| ("policy", policy(p))),
+        Subject::Intervention(scope) => {
+            catalog.interventions.get(&scope).map(|done| ("intervention", intervention(done)))
+        }
+        Subject::Route(id) => catalog.routes.get(&id).map(|r| ("route", route(catalog, r))),
     };
     found.map(|(name, value)| member(name, value)).unwrap_or_default()
 }

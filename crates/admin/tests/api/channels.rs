@@ -139,14 +139,48 @@ async fn groups_in_use_stay_and_policies_are_set() {
 
     let policy = desk.get("/policy").await.expect(200);
     assert_eq!(policy["global"]["version"], 0);
-    let mut selector = policy["global"]["selector"].clone();
-    selector["source_breaker"]["open_ms"] = json!(1_000);
+    let selector = json!({"source_breaker": {"open_ms": 1_000}});
     let set = json!({"expected_version": 0, "selector": selector});
     desk.put("/policy", set.clone()).await.expect(200);
     desk.put("/policy", set).await.refused(409, "version_conflict");
-    let set = json!({"scope": "channel:1", "expected_version": 0, "selector": selector});
+    let set = json!({"scope": "channel:a", "expected_version": 0, "selector": {"late_after_ms": 5_000}});
     desk.put("/policy", set).await.expect(200);
     let policy = desk.get("/policy").await.expect(200);
-    assert_eq!(policy["global"]["selector"]["source_breaker"]["open_ms"], 1_000);
-    assert_eq!(policy["sources"]["channel:1"]["version"], 1);
+    assert_eq!(policy["global"]["selector"], selector);
+    assert_eq!(policy["global"]["in_force"]["selector"]["source_breaker"]["open_ms"], 1_000);
+    assert_eq!(
+        policy["policies"][1],
+        json!({"scope": "channel:1", "version": 1, "selector": {"late_after_ms": 5_000}, "request": {}})
+    );
+    let one = desk.get("/policy?scope=channel:1").await.expect(200);
+    let in_force = &one["in_force"]["selector"];
+    assert_eq!((&in_force["source_breaker"]["open_ms"], &in_force["late_after_ms"]), (&json!(1_000), &json!(5_000)));
+    let set = json!({"scope": "group:main", "expected_version": 0, "request": {"strategy": "least_busy"}});
+    desk.put("/policy", set).await.expect(200);
+    let set = json!({"scope": "group:main", "expected_version": 1, "request": {"strategi": "least_busy"}});
+    desk.put("/policy", set).await.refused(422, "invalid_field");
+    desk.get("/policy?scope=group:none").await.refused(404, "not_found");
+}
+
+#[tokio::test]
+async fn routes_are_edited_and_circles_refused() {
+    let desk = desk().await;
+    let targets = json!([{"model": "deep", "capabilities": {"tools": true}}, "fast"]);
+    let new = json!({"name": "smart", "targets": targets, "groups": ["default"]});
+    let made = desk.post("/routes", new.clone()).await.expect(201);
+    assert_eq!(made["route"]["group_names"], json!(["default"]));
+    assert_eq!(
+        made["route"]["targets"],
+        json!([{"model": "deep", "capabilities": {"tools": true}}, {"model": "fast"}])
+    );
+    desk.post("/routes", new).await.refused(409, "name_taken");
+    desk.post("/routes", json!({"name": "best", "targets": ["smart"]})).await.expect(201);
+    let circle = json!({"expected_version": 1, "targets": ["best"]});
+    let problem = desk.patch("/routes/smart", circle).await.refused(422, "invalid_field");
+    assert!(problem["detail"].as_str().unwrap().contains("a circle"), "{problem}");
+    desk.delete("/routes/smart").await.refused(409, "in_use");
+    desk.patch("/routes/2", json!({"expected_version": 1, "targets": ["fast"]})).await.expect(200);
+    desk.post("/routes/smart/disable", json!({})).await.expect(200);
+    desk.delete("/routes/smart").await.expect(200);
+    assert_eq!(desk.get("/routes").await.expect(200)["routes"].as_array().unwrap().len(), 1);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
+use waybill_event::{FailureKind, Source};
 
 use crate::candidate::Candidate;
 use crate::verdict::Verdict;
@@ -87,6 +87,12 @@ impl Tally {
             model_health: Health::Ok,
             block: None,
         });
+    }
+
+    /// Whether it is this source, and what it did speaks against the source as a whole.
+    pub(super) fn has_failed_wholly(&self, source: Source) -> bool {
+        let failed = self.settled.as_ref().is_some_and(|settled| settled.source_health == Health::Fail);
+        failed && self.candidate.source.source == source
     }
 
     /// The outcome, if the source was asked at all. A try that was still under way is the client's leaving.

@@ -2,20 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// Whether a request that was sent wholly and never answered may be sent again: the upstream may have worked on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RetryUnknown {
-    /// Yes; it may be charged twice.
-    #[default]
-    Always,
-    /// No.
-    Never,
-    /// Only where the provider recognises the repetition.
-    IdempotentOnly,
-}
+use waybill_event::config::{MidStream, RequestPolicy, RetryUnknown};
 
 /// The budgets of one request. Times are counted from its admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,22 +29,34 @@ pub struct Policy {
     pub patience: Duration,
     /// What becomes of a request whose fate at the upstream is unknown.
     pub retry_unknown: RetryUnknown,
+    /// Whether a later target of the route may serve when the first ones can't.
+    pub degrade: bool,
+    /// Whether a stream that breaks off may be asked for again elsewhere, to go on where the new answer is the same.
+    pub resume: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
+        Self::from(&RequestPolicy::default())
+    }
+}
+
+impl From<&RequestPolicy> for Policy {
+    fn from(numbers: &RequestPolicy) -> Self {
         Self {
-            deadline: Duration::from_secs(600),
-            max_attempts: 3,
-            max_walk: 32,
-            max_after_timeout: 1,
-            min_attempt: Duration::from_millis(250),
-            connect: Duration::from_secs(5),
-            first_content: Duration::from_secs(300),
-            whole: Duration::from_secs(600),
-            idle: Duration::from_secs(60),
-            patience: Duration::from_secs(5),
-            retry_unknown: RetryUnknown::Always,
+            deadline: Duration::from_millis(numbers.deadline_ms),
+            max_attempts: numbers.max_attempts,
+            max_walk: numbers.max_walk,
+            max_after_timeout: numbers.max_after_timeout,
+            min_attempt: Duration::from_millis(numbers.min_attempt_ms),
+            connect: Duration::from_millis(numbers.connect_ms),
+            first_content: Duration::from_millis(numbers.first_content_ms),
+            whole: Duration::from_millis(numbers.whole_ms),
+            idle: Duration::from_millis(numbers.idle_ms),
+            patience: Duration::from_millis(numbers.patience_ms),
+            retry_unknown: numbers.retry_unknown,
+            degrade: numbers.degrade,
+            resume: numbers.mid_stream == MidStream::VerifiedResume,
         }
     }
 }

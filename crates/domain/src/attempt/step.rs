@@ -32,7 +32,12 @@ impl Step {
         match self {
             Self::Dispatch(order) => match order.why {
                 Chosen::SameSource => Next::Same,
-                Chosen::First | Chosen::FailOver | Chosen::Probe | Chosen::LastResort => Next::Elsewhere,
+                Chosen::First
+                | Chosen::FailOver
+                | Chosen::Probe
+                | Chosen::LastResort
+                | Chosen::NextTarget
+                | Chosen::LeastBad => Next::Elsewhere,
             },
             Self::Wait { .. } => Next::Same,
             Self::Stop(_) => Next::Stop,

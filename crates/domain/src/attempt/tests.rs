@@ -4,6 +4,8 @@ use waybill_event::failure::{Health, Sent};
 use waybill_event::selection::{Chosen, Next};
 use waybill_event::{Source, SourceKind, SourceRef};
 
+use waybill_event::config::{Capabilities, RetryUnknown};
+
 use super::*;
 use crate::observation::{Ending, ErrorFields, Fault, Limit, Observation, Phase, Shape, TransportFault};
 use crate::verdict::{RuleSet, classify};
@@ -14,6 +16,14 @@ impl Candidates for List {
     fn next_candidate(&mut self) -> Option<Candidate> {
         self.0.pop_front()
     }
+
+    fn next_target(&mut self) -> bool {
+        false
+    }
+
+    fn may_strain(&mut self, _: &Candidate) -> bool {
+        true
+    }
 }
 
 pub(super) fn candidate(id: u64) -> Candidate {
@@ -23,7 +33,12 @@ pub(super) fn candidate(id: u64) -> Candidate {
         priority: 100,
         place: u32::try_from(id).unwrap_or(0),
         probe_of: None,
+        probes: 1,
         last_resort: false,
+        despite_open: false,
+        capabilities: Capabilities::default(),
+        target: 0,
+        health: 100,
     }
 }
 
@@ -44,6 +59,7 @@ pub(super) enum Does {
     Stale,
     BreakAfterContent,
     Leave,
+    Overflow,
 }
 
 pub(super) fn observation(does: Does) -> Observation {
@@ -69,6 +85,10 @@ pub(super) fn observation(does: Does) -> Observation {
         Does::Stale => transport(Fault::Closed, Phase::Head, Sent::Nothing),
         Does::BreakAfterContent => Ending::Wrong2xx { status: 200, shape: Shape::Cut },
         Does::Leave => Ending::ClientGone,
+        Does::Overflow => {
+            error.code = Some("context_length_exceeded".to_owned());
+            Ending::Status { status: 400, shape: Shape::Error }
+        }
     };
     let committed = does == Does::BreakAfterContent;
     Observation { provider: "openai".to_owned(), ending, error, wait, committed }
@@ -377,4 +397,25 @@ fn a_probe_and_a_last_resort_are_named_as_such() {
     }
     assert_eq!(whys, [Chosen::Probe, Chosen::LastResort, Chosen::FailOver]);
     assert!(machine.take_outcome().unwrap().probe);
+}
+
+#[test]
+fn what_broke_off_is_asked_for_elsewhere_only_where_the_policy_resumes() {
+    let ran = |resume: bool| {
+        let mut opening = Opening::new(true, 0);
+        opening.policy.resume = resume;
+        let mut machine = Machine::new(opening);
+        let mut candidates = list(2);
+        let mut next = |machine: &mut Machine| machine.next(Duration::ZERO, &mut candidates, &mut |_| Ok(()));
+        assert!(matches!(next(&mut machine), Step::Dispatch(_)));
+        machine.committed(Duration::ZERO);
+        machine.failed(&classify(RuleSet::builtin(), &observation(Reset)));
+        match next(&mut machine) {
+            Step::Dispatch(order) => Ok(order.candidate.source.source.id),
+            Step::Stop(conclusion) => Err(conclusion),
+            Step::Wait { .. } => panic!("nothing is waited for"),
+        }
+    };
+    assert_eq!(ran(true), Ok(2));
+    assert_eq!(ran(false), Err(C::Broken));
 }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use waybill_event::selection::{Chosen, Skip};
+use waybill_event::config::RetryUnknown;
+use waybill_event::selection::{Chosen, Skip, SkipReason};
 
 use super::outcome::Tally;
-use super::{Conclusion, Machine, Order, Recheck, RetryUnknown, State, Step};
+use super::{Conclusion, Machine, Order, Recheck, State, Step};
 use crate::candidate::{Candidate, Candidates};
 use crate::verdict::Verdict;
 use crate::verdict::rule::{After, Elsewhere, SameSource};
+
+/// A health factor from which on a source counts as healthy to the retry budget.
+const HEALTHY: u8 = 50;
 
 /// What drawing brought.
 enum Drawn {
@@ -29,10 +33,11 @@ impl Machine {
         if !self.may_repeat(verdict) {
             return self.stop(Conclusion::Refused);
         }
-        if let Some(not_before) = self.same_source(now, verdict, After::AtOnce) {
+        if let Some(not_before) = self.same_source(now, verdict, After::AtOnce, candidates) {
             return self.again(now, not_before, recheck, candidates);
         }
-        if verdict.retry_elsewhere == Elsewhere::Anyone {
+        let elsewhere = self.may_go_elsewhere(verdict);
+        if elsewhere {
             match self.draw_for_dispatch(now, candidates, recheck) {
                 Drawn::Order(order) => return Step::Dispatch(order),
                 // Patience is for a list that has ended, not for budgets that are spent.
@@ -40,13 +45,45 @@ impl Machine {
                 Drawn::Spent(conclusion) => return self.stop(conclusion),
             }
         }
-        if let Some(not_before) = self.same_source(now, verdict, After::Siblings) {
+        if let Some(not_before) = self.same_source(now, verdict, After::Siblings, candidates) {
             return self.again(now, not_before, recheck, candidates);
+        }
+        if elsewhere {
+            match self.degrade(now, candidates, recheck) {
+                Drawn::Order(order) => return Step::Dispatch(order),
+                Drawn::None => {}
+                Drawn::Spent(conclusion) => return self.stop(conclusion),
+            }
         }
         self.stop(match verdict.retry_elsewhere {
             Elsewhere::Anyone => Conclusion::Exhausted,
             Elsewhere::Never | Elsewhere::Capable => Conclusion::Refused,
         })
+    }
+
+    /// Whether other candidates come into question, and from now on which.
+    fn may_go_elsewhere(&mut self, verdict: &Verdict) -> bool {
+        match verdict.retry_elsewhere {
+            Elsewhere::Anyone => true,
+            Elsewhere::Never => false,
+            Elsewhere::Capable => {
+                let window = self.current.as_ref().and_then(|tally| tally.candidate.capabilities.context_window);
+                let needs = &mut self.opening.needs;
+                needs.more_than = needs.more_than.max(Some(window.unwrap_or(0).max(needs.tokens)));
+                true
+            }
+        }
+    }
+
+    /// The first candidate of a later target that may be asked, as an order.
+    fn degrade(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Drawn {
+        while self.opening.policy.degrade && candidates.next_target() {
+            match self.draw_for_dispatch(now, candidates, recheck) {
+                Drawn::None => {}
+                drawn => return drawn,
+            }
+        }
+        Drawn::None
     }
 
     fn may_repeat(&self, verdict: &Verdict) -> bool {
@@ -59,7 +96,13 @@ impl Machine {
     }
 
     /// From when on the same source may be asked again, if it may.
-    fn same_source(&self, now: Duration, verdict: &Verdict, after: After) -> Option<Duration> {
+    fn same_source(
+        &mut self,
+        now: Duration,
+        verdict: &Verdict,
+        after: After,
+        candidates: &mut dyn Candidates,
+    ) -> Option<Duration> {
         let SameSource { times, delay_ms, after: when } = verdict.retry_same?;
         if when != after || self.again >= times || self.opening.client_retry > 0 {
             return None;
@@ -72,7 +115,15 @@ impl Machine {
             None => Duration::from_millis(delay_ms) + self.spread(Duration::from_millis(delay_ms) / 4),
         };
         let not_before = now + delay;
-        (not_before + policy.min_attempt <= policy.deadline).then_some(not_before)
+        if not_before + policy.min_attempt > policy.deadline {
+            return None;
+        }
+        let candidate = &self.current.as_ref()?.candidate;
+        if candidates.may_strain(candidate) {
+            return Some(not_before);
+        }
+        self.skips.push(Skip { source: candidate.source.source, why: SkipReason::RetryBudget });
+        None
     }
 
     /// A part of `most`, by the request's dice and the number of attempts.
@@ -108,8 +159,12 @@ impl Machine {
         match self.draw_for_dispatch(now, candidates, recheck) {
             Drawn::Order(order) => Step::Dispatch(order),
             Drawn::Spent(conclusion) => self.stop(conclusion),
-            Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
-            Drawn::None => self.stop(Conclusion::Exhausted),
+            Drawn::None => match self.degrade(now, candidates, recheck) {
+                Drawn::Order(order) => Step::Dispatch(order),
+                Drawn::Spent(conclusion) => self.stop(conclusion),
+                Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
+                Drawn::None => self.stop(Conclusion::Exhausted),
+            },
         }
     }
 
@@ -129,8 +184,13 @@ impl Machine {
                 self.skips.push(Skip { source: candidate.source.source, why });
                 continue;
             }
+            if let Err(why) = self.may_ask(&candidate, candidates) {
+                self.skips.push(Skip { source: candidate.source.source, why });
+                continue;
+            }
             self.leave();
             let why = self.why(&candidate);
+            self.target = candidate.target;
             self.walk += 1;
             self.after_timeout = self.after_timeout.map(|asked| asked + 1);
             let mut tally = Tally::new(candidate.clone());
@@ -139,6 +199,25 @@ impl Machine {
             return Drawn::Order(Box::new(self.order(candidate, why, left)));
         }
         Drawn::None
+    }
+
+    /// What the request itself has to say against a candidate: capabilities that failures have shown to be needed, and
+    /// the budget of tries at sources that are ill. A probe, and what is asked only because nothing better is left, are
+    /// bounded already.
+    fn may_ask(&self, candidate: &Candidate, candidates: &mut dyn Candidates) -> Result<(), SkipReason> {
+        if self.opening.needs.more_than.is_some() && !self.opening.needs.met_by(&candidate.capabilities) {
+            return Err(SkipReason::CapabilityMissing);
+        }
+        let source = candidate.source.source;
+        let failed_now = self.current.as_ref().is_some_and(|tally| tally.has_failed_wholly(source));
+        if failed_now || self.left.iter().any(|(left, failed)| *failed && *left == source) {
+            return Err(SkipReason::Excluded);
+        }
+        let ill = candidate.health < HEALTHY && candidate.probe_of.is_none();
+        if self.walk > 0 && ill && !candidates.may_strain(candidate) {
+            return Err(SkipReason::RetryBudget);
+        }
+        Ok(())
     }
 
     /// Which budget of sources is spent, if one is.
@@ -158,8 +237,12 @@ impl Machine {
     fn why(&self, candidate: &Candidate) -> Chosen {
         if candidate.probe_of.is_some() {
             Chosen::Probe
+        } else if candidate.despite_open {
+            Chosen::LeastBad
         } else if candidate.last_resort {
             Chosen::LastResort
+        } else if candidate.target > self.target {
+            Chosen::NextTarget
         } else if self.walk == 0 {
             Chosen::First
         } else {

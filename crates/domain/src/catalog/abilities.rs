@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use waybill_event::config::Channel;
+use waybill_event::config::{Capabilities, Channel, ChannelModel};
 use waybill_event::{GroupId, Source, SourceRef};
 
 /// What one source can do for one (group, model).
@@ -16,6 +16,8 @@ pub struct Ability {
     pub version: u64,
     /// What is sent to it as model.
     pub upstream_model: Arc<str>,
+    /// What it can do there, as far as it is declared.
+    pub capabilities: Capabilities,
     /// Its share within its tier; 0 is a last resort.
     pub weight: u32,
     /// Its tier.
@@ -31,11 +33,12 @@ pub struct Ability {
 }
 
 impl Ability {
-    fn of(channel: &Arc<Channel>, upstream_model: &str) -> Self {
+    fn of(channel: &Arc<Channel>, model: &ChannelModel) -> Self {
         Self {
             source: channel.source(),
             version: channel.version,
-            upstream_model: upstream_model.into(),
+            upstream_model: model.upstream_name().into(),
+            capabilities: model.capabilities,
             weight: channel.weight,
             priority: channel.priority,
             enabled: channel.enabled,
@@ -255,7 +258,7 @@ fn insert(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, channel: &Arc<Cha
         }
         let models = Arc::make_mut(groups.entry(*group).or_default());
         for model in &channel.models {
-            let ability = Ability::of(channel, model.upstream_name());
+            let ability = Ability::of(channel, model);
             match models.get_mut(model.name.as_str()) {
                 Some(abilities) => Arc::make_mut(abilities).insert(ability),
                 None => {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use url::Url;
 use waybill_event::GroupId;
-use waybill_event::config::{ChannelModel, Limits};
+use waybill_event::config::{Capabilities, ChannelModel, Limits, Target};
 
 use super::command::Rejection;
 use super::{Catalog, GroupRef};
@@ -15,7 +15,9 @@ pub(super) const NAME_CHARS: usize = 64;
 pub(super) const MODEL_BYTES: usize = 200;
 /// Models of one channel or one key.
 pub(super) const MODELS: usize = 1_000;
-/// Groups of one channel.
+/// Targets of one route.
+const TARGETS: usize = 16;
+/// Groups of one channel or route.
 pub(super) const GROUPS: usize = 100;
 /// Longest base URL, in bytes.
 pub(super) const URL_BYTES: usize = 2_048;
@@ -66,7 +68,7 @@ pub(super) fn base_url(text: &str) -> Result<String, Rejection> {
     Ok(text.to_owned())
 }
 
-fn model(field: &str, text: &str) -> Result<(), Rejection> {
+pub(super) fn model(field: &str, text: &str) -> Result<(), Rejection> {
     if text.is_empty() || text.len() > MODEL_BYTES || text.chars().any(char::is_control) || text.trim() != text {
         let message = format!("must be 1 to {MODEL_BYTES} bytes of printable characters without blanks around");
         return Err(Rejection::invalid(field, message));
@@ -98,14 +100,41 @@ pub(super) fn channel_models(models: &[ChannelModel]) -> Result<Vec<ChannelModel
         if let Some(upstream) = &m.upstream {
             model(&format!("models/{i}/upstream"), upstream)?;
         }
+        capabilities(&format!("models/{i}/capabilities"), &m.capabilities)?;
     }
     distinct("models", models.iter().map(|m| m.name.as_str()))?;
     // An upstream name that says nothing new is left out, so that equal settings are equal states.
     let plain = |m: &ChannelModel| ChannelModel {
         name: m.name.clone(),
         upstream: m.upstream.clone().filter(|upstream| *upstream != m.name),
+        capabilities: m.capabilities,
     };
     Ok(models.iter().map(plain).collect())
+}
+
+fn capabilities(field: &str, declared: &Capabilities) -> Result<(), Rejection> {
+    for (name, value) in [("context_window", declared.context_window), ("max_body_bytes", declared.max_body_bytes)] {
+        if value == Some(0) {
+            return Err(Rejection::invalid(
+                format!("{field}/{name}"),
+                "must be at least 1; leave out what isn't known",
+            ));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn targets(targets: &[Target]) -> Result<Vec<Target>, Rejection> {
+    if targets.is_empty() {
+        return Err(Rejection::invalid("targets", "must name at least one model"));
+    }
+    at_most("targets", targets, TARGETS)?;
+    for (i, target) in targets.iter().enumerate() {
+        model(&format!("targets/{i}/model"), &target.model)?;
+        capabilities(&format!("targets/{i}/capabilities"), &target.capabilities)?;
+    }
+    distinct("targets", targets.iter().map(|target| target.model.as_str()))?;
+    Ok(targets.to_vec())
 }
 
 pub(super) fn key_models(models: &[String]) -> Result<Vec<String>, Rejection> {

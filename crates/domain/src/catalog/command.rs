@@ -2,9 +2,13 @@
 
 use waybill_event::config::ConfigChange;
 
-use super::{Catalog, UnknownEdit, admin_token, channel, group, key, policy};
+use super::{Catalog, UnknownEdit, admin_token, channel, group, intervention, key, policy, route};
+
+/// At most this many users of an entity are named in a refusal.
+const NAMED_USERS: usize = 10;
 
 /// A wish to change configuration.
+#[expect(clippy::large_enum_variant, reason = "edits are rare, and each is decided where it was made")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// About a channel.
@@ -17,6 +21,10 @@ pub enum Command {
     AdminToken(admin_token::Command),
     /// About a policy.
     Policy(policy::Command),
+    /// About a route.
+    Route(route::Command),
+    /// By hand, about a source or a model of it.
+    Intervention(intervention::Command),
 }
 
 /// Why a command is refused.
@@ -89,6 +97,13 @@ impl Rejection {
     pub(super) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), message: message.into() }
     }
+
+    /// A refusal that names the first users only.
+    pub(super) fn in_use(entity: &'static str, id: String, mut by: Vec<String>) -> Self {
+        let more = by.len().saturating_sub(NAMED_USERS);
+        by.truncate(NAMED_USERS);
+        Self::InUse { entity, id, by, more }
+    }
 }
 
 /// Decides a command on the catalogue. An edit that changes nothing gives no change.
@@ -105,5 +120,7 @@ pub fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>,
         Command::Key(command) => key::decide(catalog, command),
         Command::AdminToken(command) => admin_token::decide(catalog, command),
         Command::Policy(command) => policy::decide(catalog, command),
+        Command::Route(command) => route::decide(catalog, command),
+        Command::Intervention(command) => intervention::decide(catalog, command),
     }
 }

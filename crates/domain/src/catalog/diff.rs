@@ -94,5 +94,9 @@ pub fn of(catalog: &Catalog, change: &ConfigChange) -> Diff {
             between(catalog.admin_tokens.get(&c.state.id).map(AsRef::as_ref), &c.state, done)
         }
         ConfigChange::Policy(c) => between(catalog.policies.get(&c.state.scope).map(AsRef::as_ref), &c.state, done),
+        ConfigChange::Intervention(c) => {
+            between(catalog.interventions.get(&c.state.scope).map(AsRef::as_ref), &c.state, done)
+        }
+        ConfigChange::Route(c) => between(catalog.routes.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
     }
 }

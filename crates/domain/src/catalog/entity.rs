@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use serde::Serialize;
-use waybill_event::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key};
-use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId};
+use waybill_event::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Route};
+use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId, RouteId};
 
 use super::command::Rejection;
 use super::{Catalog, diff};
@@ -57,6 +57,7 @@ named!(Channel, ChannelId, channels, 10_000, "channels");
 named!(Group, GroupId, groups, 1_000, "groups");
 named!(Key, KeyId, keys, 100_000, "client keys");
 named!(AdminToken, AdminTokenId, admin_tokens, 1_000, "admin tokens");
+named!(Route, RouteId, routes, 10_000, "routes");
 
 pub(super) fn find<T: Named>(catalog: &Catalog, id: T::Id) -> Result<&Arc<T>, Rejection> {
     T::all(catalog).get(&id).ok_or_else(|| Rejection::NotFound { entity: T::ENTITY, id: id.to_string() })

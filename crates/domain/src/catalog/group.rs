@@ -10,9 +10,6 @@ use super::command::Rejection;
 use super::entity::{created, deleted, edited, find, find_at, free_name, switched};
 use super::{Catalog, Highest};
 
-/// At most this many users of an entity are named in a refusal.
-const NAMED_USERS: usize = 10;
-
 /// A group as people name it: by id or by name. In JSON a number or a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -65,7 +62,7 @@ pub enum Command {
         /// The version the caller knows; without one any will do.
         expected: Option<u64>,
     },
-    /// End it. Refused while keys or channels refer to it.
+    /// End it. Refused while keys, channels or routes refer to it.
     Delete {
         /// Which.
         id: GroupId,
@@ -104,11 +101,11 @@ fn unused(catalog: &Catalog, id: GroupId) -> Result<(), Rejection> {
     let keys = keys.map(|key| format!("key {} ({})", key.id, key.name));
     let channels = catalog.channels.values().filter(|channel| channel.groups.contains(&id));
     let channels = channels.map(|channel| format!("channel {} ({})", channel.id, channel.name));
-    let mut by: Vec<String> = keys.chain(channels).collect();
+    let routes = catalog.routes.values().filter(|route| route.groups.contains(&id));
+    let routes = routes.map(|route| format!("route {} ({})", route.id, route.name));
+    let by: Vec<String> = keys.chain(channels).chain(routes).collect();
     if by.is_empty() {
         return Ok(());
     }
-    let more = by.len().saturating_sub(NAMED_USERS);
-    by.truncate(NAMED_USERS);
-    Err(Rejection::InUse { entity: Group::ENTITY, id: id.to_string(), by, more })
+    Err(Rejection::in_use(Group::ENTITY, id.to_string(), by))
 }

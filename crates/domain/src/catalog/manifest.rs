@@ -7,7 +7,9 @@ use std::fmt;
 
 use serde::Deserialize;
 use waybill_event::LogTime;
-use waybill_event::config::{ChannelModel, CredentialRef, Limits, SelectorPolicy, StoredHash};
+use waybill_event::config::{
+    Capabilities, ChannelModel, CredentialRef, Limits, RequestOverrides, SelectorOverrides, StoredHash, Target,
+};
 
 use super::{Catalog, GroupRef};
 
@@ -39,7 +41,7 @@ impl fmt::Debug for PlainCredential {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whether channels, keys and groups that aren't named here are deleted.
+    /// Whether channels, keys, routes and groups that aren't named here are deleted, and policies emptied.
     #[serde(default)]
     pub prune: bool,
     /// Groups.
@@ -51,9 +53,70 @@ pub struct Manifest {
     /// Client keys; one that doesn't exist is issued.
     #[serde(default)]
     pub keys: Vec<KeyEntry>,
-    /// The global policy of the selector fold.
+    /// Routes.
     #[serde(default)]
-    pub policy: Option<SelectorPolicy>,
+    pub routes: Vec<RouteEntry>,
+    /// Policies.
+    #[serde(default)]
+    pub policies: Vec<PolicyEntry>,
+}
+
+/// A route, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteEntry {
+    /// What clients ask for.
+    pub name: String,
+    /// All its targets, the best first; needed for a route that doesn't exist yet.
+    pub targets: Option<Vec<TargetEntry>>,
+    /// All groups it is for; empty means all.
+    pub groups: Option<Vec<GroupRef>>,
+    /// Whether it is used.
+    pub enabled: Option<bool>,
+}
+
+/// A target of a route: a model, or a model with what it is declared to be able to do.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum TargetEntry {
+    /// A model.
+    Plain(String),
+    /// A model with its capabilities.
+    Declared(DeclaredTarget),
+}
+
+/// A target with its capabilities.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeclaredTarget {
+    /// The model, or the name of another route.
+    pub model: String,
+    /// What it can do.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+}
+
+impl From<TargetEntry> for Target {
+    fn from(entry: TargetEntry) -> Self {
+        match entry {
+            TargetEntry::Plain(model) => Self { model, capabilities: Capabilities::default() },
+            TargetEntry::Declared(DeclaredTarget { model, capabilities }) => Self { model, capabilities },
+        }
+    }
+}
+
+/// What a scope overrides; all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyEntry {
+    /// What it applies to, as [`super::policy::scope`] reads it.
+    pub scope: String,
+    /// Numbers of the selector fold.
+    #[serde(default)]
+    pub selector: SelectorOverrides,
+    /// Numbers of requests.
+    #[serde(default)]
+    pub request: RequestOverrides,
 }
 
 /// A group, by its name.
@@ -85,13 +148,16 @@ pub struct NamedModel {
     /// What the upstream calls it, where that differs.
     #[serde(default)]
     pub upstream: Option<String>,
+    /// What it can do here.
+    #[serde(default)]
+    pub capabilities: Capabilities,
 }
 
 impl From<ModelEntry> for ChannelModel {
     fn from(entry: ModelEntry) -> Self {
         match entry {
-            ModelEntry::Plain(name) => Self { name, upstream: None },
-            ModelEntry::Named(NamedModel { name, upstream }) => Self { name, upstream },
+            ModelEntry::Plain(name) => Self { name, upstream: None, capabilities: Capabilities::default() },
+            ModelEntry::Named(NamedModel { name, upstream, capabilities }) => Self { name, upstream, capabilities },
         }
     }
 }

@@ -2,15 +2,16 @@
 //! everything; folding an edit into the clone copies only what the edit touches.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use waybill_event::config::{Group, Key, StoredHash};
+use waybill_event::config::{Channel, Group, Key, StoredHash};
 use waybill_event::selection::SkipReason;
-use waybill_event::{ConfigPosition, Event, KeyId, LogTime, Source};
+use waybill_event::{ConfigPosition, Event, GroupId, KeyId, LogTime, Source};
 
-use super::{Ability, Applied, Catalog, Index, Replaced, UnknownEdit, apply};
+use super::route::Routes;
+use super::{Ability, Applied, Catalog, Index, Replaced, Resolved, UnknownEdit, apply};
 
 /// A key that is found by its hash.
 #[derive(Debug, Clone)]
@@ -39,6 +40,9 @@ pub struct Snapshot {
     catalog: Catalog,
     index: Index,
     keys: Arc<HashSet<ByHash>>,
+    routes: Arc<Routes>,
+    /// How many models of channels declare what they can do.
+    declaring: usize,
 }
 
 /// A key that may be used now, with its group.
@@ -85,7 +89,9 @@ impl Snapshot {
     pub fn of(catalog: Catalog) -> Self {
         let index = Index::of(catalog.channels.values());
         let keys = catalog.keys.values().map(|key| ByHash(Arc::clone(key))).collect();
-        Self { catalog, index, keys: Arc::new(keys) }
+        let routes = Arc::new(Routes::of(&catalog));
+        let declaring = catalog.channels.values().map(|channel| declaring(channel)).sum();
+        Self { catalog, index, keys: Arc::new(keys), routes, declaring }
     }
 
     /// Position in `WB_CONFIG` that it stands at.
@@ -116,7 +122,11 @@ impl Snapshot {
     pub fn apply(&mut self, event: &Event, at: ConfigPosition) -> Applied {
         let applied = apply(&mut self.catalog, event, at);
         match &applied {
-            Applied::Channel(Replaced { old, new }) => self.index.update(old.as_ref(), new.as_ref()),
+            Applied::Channel(Replaced { old, new }) => {
+                self.index.update(old.as_ref(), new.as_ref());
+                self.declaring += new.as_deref().map_or(0, declaring);
+                self.declaring -= old.as_deref().map_or(0, declaring);
+            }
             Applied::Key(Replaced { old, new }) => {
                 let keys = Arc::make_mut(&mut self.keys);
                 if let Some(old) = old {
@@ -126,7 +136,13 @@ impl Snapshot {
                     keys.insert(ByHash(Arc::clone(new)));
                 }
             }
-            Applied::Known | Applied::Blocked | Applied::Group(_) | Applied::AdminToken(_) | Applied::Policy(_) => {}
+            Applied::Route(_) => self.routes = Arc::new(Routes::of(&self.catalog)),
+            Applied::Known
+            | Applied::Blocked
+            | Applied::Group(_)
+            | Applied::AdminToken(_)
+            | Applied::Policy(_)
+            | Applied::Intervention(_) => {}
         }
         applied
     }
@@ -185,13 +201,41 @@ impl Snapshot {
         Ok(ability)
     }
 
-    /// The models that the authorised key can use now, in order of name.
-    pub fn models_for<'a>(&'a self, authorised: &'a Authorised) -> impl Iterator<Item = &'a Arc<str>> {
-        let allowed = &authorised.key.models;
-        self.index
-            .models_of(authorised.group.id)
-            .filter(move |model| allowed.is_empty() || allowed.iter().any(|name| name.as_str() == model.as_ref()))
+    /// Whether anybody declares what it can do; else nobody has to know what a request needs.
+    #[must_use]
+    pub fn declares(&self) -> bool {
+        self.declaring > 0 || self.routes.declares()
     }
+
+    /// What a name that a client asks for resolves to, for a group's keys.
+    #[must_use]
+    pub fn resolve(&self, group: GroupId, name: &str) -> Resolved {
+        self.routes.resolve(group, name)
+    }
+
+    /// The names that the authorised key can use now: models, and routes with a target that somebody offers; in order of
+    /// name.
+    pub fn models_for<'a>(&'a self, authorised: &'a Authorised) -> impl Iterator<Item = &'a str> {
+        let (allowed, group) = (&authorised.key.models, authorised.group.id);
+        let offered: BTreeSet<&str> = self.index.models_of(group).map(AsRef::as_ref).collect();
+        let mut names: Vec<&str> = offered.iter().copied().collect();
+        names.retain(|model| allowed.is_empty() || allowed.iter().any(|name| name == model));
+        for (name, resolved) in self.routes.of_group(group) {
+            let may = |model: &str| allowed.is_empty() || allowed.iter().any(|a| a == name || a == model);
+            let served = resolved.targets.iter().any(|target| offered.contains(&*target.model) && may(&target.model));
+            // A name that is a route is what the route makes of it.
+            names.retain(|other| *other != name);
+            if served {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        names.into_iter()
+    }
+}
+
+fn declaring(channel: &Channel) -> usize {
+    channel.models.iter().filter(|model| !model.capabilities.is_empty()).count()
 }
 
 #[cfg(test)]

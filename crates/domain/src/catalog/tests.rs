@@ -47,7 +47,7 @@ pub(crate) fn new_group(name: &str) -> Command {
 pub(crate) fn channel(name: &str) -> channel::New {
     channel::New {
         credential: Some(CredentialRef { revision: 1, fingerprint: "00aa".to_owned() }),
-        models: vec![ChannelModel { name: "m".to_owned(), upstream: None }],
+        models: vec![ChannelModel::named("m")],
         groups: vec![GroupRef::Id(GroupId::new(1))],
         ..channel::New::at(name, "https://up.example")
     }
@@ -157,6 +157,7 @@ fn fields_out_of_bounds_are_refused_by_name() {
     let model = |name: &str, upstream: Option<&str>| ChannelModel {
         name: name.to_owned(),
         upstream: upstream.map(str::to_owned),
+        capabilities: Default::default(),
     };
     let cases: Vec<(channel::New, &'static str)> = vec![
         (channel::New { weight: 1_000_001, ..channel("b") }, "weight"),
@@ -214,7 +215,12 @@ fn the_narrowest_policy_wins() {
     let source = Source::from(ChannelId::new(1));
     let set = |scope, expected, late_after_ms| {
         let selector = SelectorPolicy { late_after_ms, ..SelectorPolicy::default() };
-        Command::Policy(policy::Command::Set { scope, expected, selector })
+        Command::Policy(policy::Command::Set {
+            scope,
+            expected,
+            selector: selector.into(),
+            request: Default::default(),
+        })
     };
     let mut book = Book::with(one_channel());
     assert_eq!(book.catalog.selector_policy(source), SelectorPolicy::default());
@@ -232,13 +238,13 @@ fn the_narrowest_policy_wins() {
 fn an_unknown_edit_stops_progress_and_edits() {
     let mut book = Book::with(one_channel());
     let unknown =
-        br#"{"id":"x","type":"route_created","v":1,"at":"2026-11-29T12:00:00Z","producer":"admin","data":{}}"#;
+        br#"{"id":"x","type":"tenant_created","v":1,"at":"2026-11-29T12:00:00Z","producer":"admin","data":{}}"#;
     let before = book.catalog.clone();
     assert_eq!(
         apply(&mut book.catalog, &waybill_event::decode_one(unknown).unwrap(), ConfigPosition(3)),
         Applied::Blocked
     );
-    let edit = UnknownEdit { position: ConfigPosition(3), kind: "route_created".to_owned(), version: 1 };
+    let edit = UnknownEdit { position: ConfigPosition(3), kind: "tenant_created".to_owned(), version: 1 };
     assert_eq!(book.catalog.blocked_by, Some(edit.clone()));
     assert_eq!((book.catalog.position, &book.catalog.channels), (before.position, &before.channels));
     assert_eq!(apply(&mut book.catalog, &book.log[0], ConfigPosition(4)), Applied::Blocked);
@@ -278,12 +284,12 @@ fn any_command() -> impl Strategy<Value = Command> {
     let models = || prop::collection::vec(prop::sample::select(vec!["m", "n", "o"]), 0..3);
     let groups = || prop::collection::vec(1..3_u64, 0..2);
     let made = (name(), models(), groups(), -1..2_i32).prop_map(|(name, models, groups, priority)| {
-        let models = models.into_iter().map(|name| ChannelModel { name: name.to_owned(), upstream: None }).collect();
+        let models = models.into_iter().map(ChannelModel::named).collect();
         let groups = groups.into_iter().map(|id| GroupRef::Id(GroupId::new(id))).collect();
         new_channel(channel::New { models, groups, priority, ..channel(&name) })
     });
     let edited = (id(), 1..5_u64, models(), any::<bool>()).prop_map(|(id, expected, models, bare)| {
-        let models = models.into_iter().map(|name| ChannelModel { name: name.to_owned(), upstream: None }).collect();
+        let models = models.into_iter().map(ChannelModel::named).collect();
         let credential = bare.then_some(None);
         edit_channel(id, expected, channel::Patch { models: Some(models), credential, ..channel::Patch::default() })
     });

@@ -53,7 +53,10 @@ impl TouchedConfig {
             ConfigChange::Key(changed) => {
                 self.keys.insert(KeyId::new(bounded(changed.state.id.get())));
             }
-            ConfigChange::AdminToken(_) | ConfigChange::Policy(_) => {}
+            ConfigChange::AdminToken(_)
+            | ConfigChange::Policy(_)
+            | ConfigChange::Route(_)
+            | ConfigChange::Intervention(_) => {}
         }
     }
 }
@@ -98,7 +101,10 @@ impl ConfigRows {
                     self.keys.insert(id, KeyRow::new(placed, changed, created_at));
                 }
             }
-            ConfigChange::AdminToken(_) | ConfigChange::Policy(_) => {}
+            ConfigChange::AdminToken(_)
+            | ConfigChange::Policy(_)
+            | ConfigChange::Route(_)
+            | ConfigChange::Intervention(_) => {}
         }
         self.history.entry(position).or_insert_with(|| ConfigHistoryRow::new(placed, change));
         Ok(())

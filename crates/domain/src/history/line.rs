@@ -272,6 +272,8 @@ const fn because(why: Chosen) -> &'static str {
         Chosen::SameSource => "the same source again",
         Chosen::Probe => "half-open, and this request holds its probe permit",
         Chosen::LastResort => "softly blocked, and nothing better was left",
+        Chosen::NextTarget => "the route's next target: the ones before have nobody left",
+        Chosen::LeastBad => "its breaker is open, and nothing better was left",
     }
 }
 

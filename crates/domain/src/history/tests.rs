@@ -44,6 +44,8 @@ fn admitted() -> RequestAdmitted {
         protocol: Protocol::OpenaiChat,
         client_model: "gpt\0".to_owned(),
         model: "gpt-4o".to_owned(),
+        route: None,
+        needs: Vec::new(),
         stream: true,
         body_bytes: u64::MAX,
         deadline_ms: 300_000,
@@ -64,6 +66,8 @@ fn started(attempt: u32, why: Chosen) -> AttemptStarted {
         why,
         priority: 100,
         place: attempt - 1,
+        target: 0,
+        table: None,
         skips: vec![Skip { source: channel(9), why: SkipReason::SourceBreakerOpen }],
         credential_revision: 8,
         timeout_ms: 60_000,
@@ -128,6 +132,7 @@ fn fail_over() -> Vec<Placed> {
                 attempts: 2,
                 fallback: Some(FallbackReason::RateLimited),
                 degraded: false,
+                missing: Vec::new(),
                 skips: Vec::new(),
                 usage: UsageReport::Reported(usage),
                 first_content_ms: Some(210),
@@ -270,7 +275,7 @@ fn channel_edit(change: Change, models: &[&str], groups: &[u64], version: u64) -
             base_url: "https://api.example.com/v1".to_owned(),
             base_url_revision: 1,
             credential: Some(CredentialRef { revision: 9, fingerprint: "c0ffee".to_owned() }),
-            models: models.iter().map(|&name| ChannelModel { name: name.to_owned(), upstream: None }).collect(),
+            models: models.iter().map(|&name| ChannelModel::named(name)).collect(),
             groups: groups.iter().copied().map(GroupId::new).collect(),
             priority: 100,
             weight: 5,
@@ -334,9 +339,9 @@ fn no_hash_reaches_the_rows() {
 #[test]
 fn an_unknown_edit_stops_the_fold() {
     let bytes =
-        br#"{"id":"x","producer":"admin-1","type":"route_created","v":1,"at":"2026-11-29T12:00:00Z","data":{}}"#;
+        br#"{"id":"x","producer":"admin-1","type":"tenant_created","v":1,"at":"2026-11-29T12:00:00Z","data":{}}"#;
     let event = waybill_event::decode_one(bytes).unwrap();
     let stop = ConfigRows::default().apply(&Placed { event, position: Position::new(7, 0), stored_at: at(0) });
     let stop = stop.unwrap_err();
-    assert_eq!((stop.position, stop.kind.as_str(), stop.version), (ConfigPosition(7), "route_created", 1));
+    assert_eq!((stop.position, stop.kind.as_str(), stop.version), (ConfigPosition(7), "tenant_created", 1));
 }

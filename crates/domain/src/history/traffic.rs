@@ -20,7 +20,7 @@ pub struct TrafficRows {
     /// Attempts, by request and number.
     pub attempts: BTreeMap<(RequestId, u32), AttemptRow>,
     /// Outcomes, by request and source.
-    pub outcomes: BTreeMap<(RequestId, Source), OutcomeRow>,
+    pub outcomes: BTreeMap<(RequestId, Source, String), OutcomeRow>,
     /// Transitions, by the announcement's id.
     pub transitions: BTreeMap<String, TransitionRow>,
     /// Selection tables, by the content's hash.
@@ -48,7 +48,7 @@ pub struct Touched {
     /// Attempts.
     pub attempts: BTreeSet<(RequestId, u32)>,
     /// Outcomes.
-    pub outcomes: BTreeSet<(RequestId, Source)>,
+    pub outcomes: BTreeSet<(RequestId, Source, String)>,
     /// Transitions.
     pub transitions: BTreeSet<String>,
     /// Selection tables.
@@ -70,8 +70,8 @@ impl Touched {
             (Body::AttemptFinished(data), Some(id), _) => {
                 self.attempts.insert((id, bounded_u32(data.attempt)));
             }
-            (Body::SourceOutcome(_), Some(id), Some(source)) => {
-                self.outcomes.insert((id, source.source));
+            (Body::SourceOutcome(data), Some(id), Some(source)) => {
+                self.outcomes.insert((id, source.source, without_nul(&data.upstream_model)));
             }
             (Body::SelectionTable(data), _, _) => {
                 self.selection_tables.insert(data.hash);
@@ -82,6 +82,7 @@ impl Touched {
                 | Body::BreakerClosed(_)
                 | Body::ProbeFinished(_)
                 | Body::BlockSet(_)
+                | Body::BlockLifted(_)
                 | Body::SourceDisabled(_)
                 | Body::SourceEnabled(_),
                 _,
@@ -112,7 +113,7 @@ impl Touched {
         self.requests
             .iter()
             .chain(self.attempts.iter().map(|(id, _)| id))
-            .chain(self.outcomes.iter().map(|(id, _)| id))
+            .chain(self.outcomes.iter().map(|(id, ..)| id))
             .map(|&id| Day::of_request(id))
             .collect()
     }
@@ -160,7 +161,7 @@ impl TrafficRows {
                 let Some((id, rn)) = draft.request else { return NO_REQUEST };
                 let Some(source) = draft.source else { return NO_SOURCE };
                 self.outcomes
-                    .entry((id, source.source))
+                    .entry((id, source.source, without_nul(&data.upstream_model)))
                     .or_insert_with(|| OutcomeRow::new(placed, id, rn, source, data));
             }
             Body::SelectionTable(data) => {
@@ -171,6 +172,7 @@ impl TrafficRows {
             | Body::BreakerClosed(_)
             | Body::ProbeFinished(_)
             | Body::BlockSet(_)
+            | Body::BlockLifted(_)
             | Body::SourceDisabled(_)
             | Body::SourceEnabled(_) => {
                 if let Some(row) = TransitionRow::new(placed) {

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use waybill_event::control::{
-    BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ProbeFinished, ProbeOf, SourceDisabled, SourceEnabled,
+    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ProbeFinished, ProbeOf, SourceDisabled,
+    SourceEnabled,
 };
 use waybill_event::selection::TableHash;
 use waybill_event::traffic::SelectionTable;
@@ -64,7 +65,11 @@ fn parts(body: &Body) -> Option<Parts<'_>> {
             Parts { subject: opening, scope, cause: None, since: None, until: None }
         }
         Body::BreakerClosed(BreakerClosed { opening, scope, cause, cause_position, since }) => {
-            Parts { subject: opening, scope, cause: Some((cause, *cause_position)), since: Some(*since), until: None }
+            let cause = cause.as_ref().map(|cause| (cause, *cause_position));
+            Parts { subject: opening, scope, cause, since: Some(*since), until: None }
+        }
+        Body::BlockLifted(BlockLifted { block, scope, since, .. }) => {
+            Parts { subject: block, scope, cause: None, since: Some(*since), until: None }
         }
         Body::ProbeFinished(ProbeFinished { probe, scope, .. }) => {
             let subject = match probe {

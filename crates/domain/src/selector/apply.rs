@@ -62,10 +62,10 @@ impl Step<'_> {
         };
         // What one scope says is kept before blocks are set, so that a success lifts only what came before it.
         for (health, model) in [(*source_health, None), (*model_health, Some(upstream_model.as_str()))] {
-            let (clock, policy) = (state.clock, state.policy);
+            let clock = state.clock;
             let (scope, policy) = match model {
-                None => (state.scope(), policy.source_breaker),
-                Some(model) => (state.model_scope(model), policy.model_breaker),
+                None => (state.scope(), state.policy.source_breaker),
+                Some(model) => (state.model_scope(model), state.model_breaker(model)),
             };
             let held = match model {
                 None => &mut state.whole,
@@ -93,8 +93,9 @@ impl Step<'_> {
                     revisions: self.evidence.revisions,
                 };
                 let scope = if *model_only { state.model_scope(upstream_model) } else { state.scope() };
+                let growth_max = Duration::from_millis(state.policy.block_growth_max_ms);
                 let held = if *model_only { state.model_mut(upstream_model) } else { &mut state.whole };
-                self.block(held, scope, wanted);
+                self.block(held, scope, wanted, growth_max);
             }
             Some(BlockVerdict::Disable { recovery }) => self.disable(state, *kind, *recovery),
             None => {}
@@ -122,9 +123,9 @@ impl Step<'_> {
         }
     }
 
-    fn block(&mut self, held: &mut ScopeState, scope: Scope, wanted: Wanted) {
+    fn block(&mut self, held: &mut ScopeState, scope: Scope, wanted: Wanted, growth_max: Duration) {
         let mark = &self.evidence.mark;
-        if let Some(block) = held.blocks.set(|| id(&scope, mark), wanted) {
+        if let Some(block) = held.blocks.set(|| id(&scope, mark), wanted, growth_max) {
             let (strength, kind) = (wanted.strength, wanted.kind);
             let turn = Turn::Blocked { block: Arc::clone(&block.id), strength, kind, until: block.until };
             self.push(scope, turn);
@@ -164,7 +165,7 @@ impl Step<'_> {
     }
 
     fn probed_breaker(&mut self, state: &mut SourceState, opening: &str, model: Option<&str>, ok: bool) {
-        let policy = if model.is_some() { state.policy.model_breaker } else { state.policy.source_breaker };
+        let policy = model.map_or(state.policy.source_breaker, |model| state.model_breaker(model));
         let clock = state.clock;
         let scope = model.map_or_else(|| state.scope(), |model| state.model_scope(model));
         let held = match model {
@@ -177,9 +178,10 @@ impl Step<'_> {
         }
         held.heard = held.heard.max(self.t);
         if ok {
-            held.window.clear();
-            held.breaker.close(self.t);
-            self.push(scope, Turn::Closed { opening: opening.into() });
+            if held.breaker.probed(self.t, &policy) {
+                held.window.clear();
+                self.push(scope, Turn::Closed { opening: opening.into() });
+            }
         } else {
             held.window.add(self.t, Health::Fail);
             let counts = held.window.totals(clock);

@@ -10,9 +10,6 @@ use waybill_event::{FailureKind, LogTime};
 
 use super::state::Revisions;
 
-/// Longest block that repetition alone makes of a rate limit without a hint.
-const GROWN_MAX: Duration = Duration::from_secs(60);
-
 /// A block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
@@ -69,9 +66,10 @@ impl Blocks {
         self.slot(strength).as_ref().filter(|block| as_of < block.until)
     }
 
-    /// Sets or lengthens a block. Returns it when that is worth announcing.
-    pub fn set(&mut self, id: impl FnOnce() -> Arc<str>, wanted: Wanted) -> Option<&Block> {
-        let duration = self.grown(wanted);
+    /// Sets or lengthens a block; repetition alone makes none longer than `growth_max`. Returns it when that is worth
+    /// announcing.
+    pub fn set(&mut self, id: impl FnOnce() -> Arc<str>, wanted: Wanted, growth_max: Duration) -> Option<&Block> {
+        let duration = self.grown(wanted, growth_max);
         let until = wanted.t + duration;
         let slot = match wanted.strength {
             Strength::Soft => &mut self.soft,
@@ -100,6 +98,15 @@ impl Blocks {
         }
     }
 
+    /// Everything is lifted by hand at `t`; gives those that still held.
+    pub fn lift_all(&mut self, t: LogTime) -> Vec<(Arc<str>, Strength)> {
+        let strengths = [Strength::Soft, Strength::Hint, Strength::Hard];
+        let held = strengths.into_iter().filter_map(|s| self.active(s, t).map(|block| (Arc::clone(&block.id), s)));
+        let held = held.collect();
+        *self = Self::default();
+        held
+    }
+
     /// Forgets what was made with older credentials or base URLs than these.
     pub fn clear_older(&mut self, revisions: Revisions) {
         for slot in [&mut self.soft, &mut self.hint, &mut self.hard] {
@@ -124,8 +131,8 @@ impl Blocks {
         }
     }
 
-    /// How long the block lasts: a repeated rate limit without a hint doubles, up to a minute.
-    fn grown(&mut self, wanted: Wanted) -> Duration {
+    /// How long the block lasts: a repeated rate limit without a hint doubles.
+    fn grown(&mut self, wanted: Wanted, growth_max: Duration) -> Duration {
         if wanted.strength != Strength::Soft || wanted.kind != FailureKind::RateLimited {
             return wanted.duration;
         }
@@ -137,7 +144,7 @@ impl Blocks {
         if self.repeated.is_none_or(|(_, before)| before != n) {
             self.repeated = Some((wanted.t, n));
         }
-        wanted.duration.saturating_mul(1 << n).min(GROWN_MAX.max(wanted.duration))
+        wanted.duration.saturating_mul(1 << n).min(growth_max.max(wanted.duration))
     }
 }
 
@@ -157,7 +164,7 @@ mod tests {
     }
 
     fn set(blocks: &mut Blocks, wanted: Wanted) -> bool {
-        blocks.set(|| format!("x@{}", wanted.t).into(), wanted).is_some()
+        blocks.set(|| format!("x@{}", wanted.t).into(), wanted, Duration::from_secs(60)).is_some()
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct Opening {
     pub times: u32,
     /// What the evidence that opened it was made with.
     pub revisions: Revisions,
+    /// Probes that have succeeded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub successes: u32,
 }
 
 /// What a breaker is at a given time.
@@ -110,8 +113,28 @@ impl Breaker {
     /// Opens at `t`, or opens again after a failed probe.
     pub fn open(&mut self, id: Arc<str>, t: LogTime, revisions: Revisions, policy: &BreakerPolicy) -> Opening {
         let times = self.opening().map_or(1, |before| before.times.saturating_add(1));
-        let opening = Opening { id, since: t, open_until: t + open_time(times, policy), times, revisions };
+        let opening =
+            Opening { id, since: t, open_until: t + open_time(times, policy), times, revisions, successes: 0 };
         *self = Self::Open(opening.clone());
+        opening
+    }
+
+    /// A probe of the opening has succeeded at `t`: it closes after as many as the policy asks for. Says whether it did.
+    pub fn probed(&mut self, t: LogTime, policy: &BreakerPolicy) -> bool {
+        let Self::Open(opening) = self else { return false };
+        opening.successes = opening.successes.saturating_add(1);
+        let enough = opening.successes >= policy.successes_to_close;
+        if enough {
+            self.close(t);
+        }
+        enough
+    }
+
+    /// Closes at `t` by hand, and forgets failures in a row; gives the id of the opening that ended.
+    pub fn reset(&mut self, t: LogTime) -> Option<Arc<str>> {
+        let opening = self.opening().map(|opening| Arc::clone(&opening.id));
+        let since = if opening.is_some() { Some(t) } else { self.closed_since() };
+        *self = Self::Closed { fails: 0, since };
         opening
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+use waybill_event::config::{FactorBands, HeldOpen};
 use waybill_event::failure::Strength;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::Factors;
@@ -9,7 +11,7 @@ use waybill_event::{FailureKind, LogTime};
 
 use super::breaker::{Breaker, Opening, Phase};
 use super::factors::{FULL, Load, factors, load_factor};
-use super::state::{Revisions, ScopeState, SourceState};
+use super::state::{ByHand, Revisions, ScopeState, SourceState};
 
 /// What the catalogue says of a source. It acts at once, before any fold knows of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct CatalogFacts {
     pub has_credential: bool,
     /// Its credential and base URL now.
     pub revisions: Revisions,
+    /// What operators have done by hand to the source and to the model.
+    pub by_hand: [ByHand; 2],
 }
 
 /// What may be done with a source now.
@@ -29,6 +33,8 @@ pub struct Eligibility {
     pub skip: Option<SkipReason>,
     /// The opening whose probe permit lets one request through.
     pub half_open: Option<Arc<str>>,
+    /// How many probes of that opening may run at once in the whole fleet.
+    pub probes: u32,
     /// When what keeps it out ends by itself; `None` where only an edit or a probe ends it, or nothing keeps it out.
     pub returns_at: Option<LogTime>,
     /// Whether only limits keep it out: it is busy, not broken.
@@ -37,18 +43,35 @@ pub struct Eligibility {
     pub factors: Factors,
 }
 
+impl CatalogFacts {
+    /// The longer of the two by which an operator holds a breaker open.
+    fn held(&self, as_of: LogTime) -> Option<HeldOpen> {
+        let held = self.by_hand.iter().filter_map(|done| done.holds(as_of));
+        held.max_by_key(|held| (held.until.is_none(), held.until))
+    }
+}
+
 impl Eligibility {
+    fn held(held: HeldOpen, factors: Factors) -> Self {
+        Self { returns_at: held.until, ..Self::out(SkipReason::HeldOpen, factors) }
+    }
+
     fn out(skip: SkipReason, factors: Factors) -> Self {
-        Self { skip: Some(skip), half_open: None, returns_at: None, busy: false, factors }
+        Self { skip: Some(skip), half_open: None, probes: 0, returns_at: None, busy: false, factors }
     }
 }
 
 /// Judges a source of which no state is known yet.
 #[must_use]
-pub fn unknown(facts: CatalogFacts, load: Load) -> Eligibility {
-    let factors = Factors { load: load_factor(load), ..FULL };
+pub fn unknown(facts: CatalogFacts, load: Load, as_of: LogTime) -> Eligibility {
+    let factors = Factors { load: load_factor(load, &FactorBands::default()), ..FULL };
     let skip = catalog_skip(facts);
-    Eligibility { skip, half_open: None, returns_at: None, busy: false, factors }
+    if skip.is_none()
+        && let Some(held) = facts.held(as_of)
+    {
+        return Eligibility::held(held, factors);
+    }
+    Eligibility { skip, half_open: None, probes: 0, returns_at: None, busy: false, factors }
 }
 
 /// Judges a source by its state, as of `as_of`. What was made with an older credential or base URL than the catalogue's
@@ -62,32 +85,57 @@ pub fn eligibility(
     as_of: LogTime,
 ) -> Eligibility {
     let stale = state.revisions.older_than(facts.revisions);
-    let factors =
-        if stale { Factors { load: load_factor(load), ..FULL } } else { factors(state, upstream_model, load, as_of) };
+    let factors = if stale {
+        Factors { load: load_factor(load, &state.policy.bands), ..FULL }
+    } else {
+        factors(state, upstream_model, load, as_of)
+    };
     if let Some(skip) = catalog_skip(facts) {
         return Eligibility::out(skip, factors);
     }
-    if state.disabled.as_ref().is_some_and(|held| !held.revisions.older_than(facts.revisions)) {
+    // What the fold hasn't adopted yet acts at once: what it is going to end counts no more.
+    let adopted = [state.by_hand(None), state.by_hand(Some(upstream_model))];
+    let lifted = [0, 1].map(|at| done(&adopted, at).lifted < done(&facts.by_hand, at).lifted);
+    let reset = [0, 1].map(|at| done(&adopted, at).reset < done(&facts.by_hand, at).reset);
+    let [whole_lifted, _] = lifted;
+    if !whole_lifted && state.disabled.as_ref().is_some_and(|held| !held.revisions.older_than(facts.revisions)) {
         return Eligibility::out(SkipReason::Disabled, factors);
     }
+    if let Some(held) = facts.held(as_of) {
+        return Eligibility::held(held, factors);
+    }
     let scopes = [Some(&state.whole), state.models.get(upstream_model)];
+    let still = |ended: [bool; 2]| {
+        let both = scopes.into_iter().zip(ended);
+        both.map(|(scope, ended)| scope.filter(|_| !ended)).collect::<SmallVec<[Option<&ScopeState>; 2]>>()
+    };
+    let (blocking, breaking) = (still(lifted), still(reset));
     let mut judge = Judge { valid: facts.revisions, as_of, ends: None, skip: None, busy: true };
     for strength in [Strength::Hard, Strength::Hint] {
-        scopes.into_iter().flatten().for_each(|scope| judge.block(scope, strength));
+        blocking.iter().copied().flatten().for_each(|scope| judge.block(scope, strength));
     }
-    let mut half_open = None;
-    for (scope, why) in scopes.into_iter().zip([SkipReason::SourceBreakerOpen, SkipReason::ModelBreakerOpen]) {
-        if let Some(opening) = scope.and_then(|scope| judge.breaker(&scope.breaker, why)) {
-            half_open.get_or_insert_with(|| Arc::clone(&opening.id));
+    let (mut half_open, mut probes) = (None, 0);
+    let policies = [state.policy.source_breaker, state.model_breaker(upstream_model)];
+    let reasons = [SkipReason::SourceBreakerOpen, SkipReason::ModelBreakerOpen];
+    for ((scope, why), policy) in breaking.into_iter().zip(reasons).zip(policies) {
+        if let Some(opening) = scope.and_then(|scope| judge.breaker(&scope.breaker, why))
+            && half_open.is_none()
+        {
+            half_open = Some(Arc::clone(&opening.id));
+            probes = policy.half_open_probes;
         }
     }
     if judge.skip.is_some() || half_open.is_none() {
-        scopes.into_iter().flatten().for_each(|scope| judge.block(scope, Strength::Soft));
+        blocking.iter().copied().flatten().for_each(|scope| judge.block(scope, Strength::Soft));
     }
     let half_open = half_open.filter(|_| judge.skip.is_none());
     let skip = judge.skip.or(half_open.as_ref().map(|_| SkipReason::Probing));
     let returns_at = if half_open.is_some() { Some(as_of) } else { judge.ends };
-    Eligibility { skip, half_open, returns_at, busy: judge.skip.is_some() && judge.busy, factors }
+    Eligibility { skip, half_open, probes, returns_at, busy: judge.skip.is_some() && judge.busy, factors }
+}
+
+fn done(by_hand: &[ByHand; 2], at: usize) -> ByHand {
+    by_hand.get(at).copied().unwrap_or_default()
 }
 
 const fn catalog_skip(facts: CatalogFacts) -> Option<SkipReason> {

@@ -110,6 +110,7 @@ impl Evidence {
             | Body::BreakerHalfOpened(_)
             | Body::BreakerClosed(_)
             | Body::BlockSet(_)
+            | Body::BlockLifted(_)
             | Body::SourceDisabled(_)
             | Body::SourceEnabled(_)
             | Body::ConfigApplied(_)

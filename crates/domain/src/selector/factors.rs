@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waybill_event::LogTime;
-use waybill_event::config::BreakerPolicy;
+use waybill_event::config::{BreakerPolicy, FactorBands};
 use waybill_event::traffic::Factors;
 
 use super::state::{ScopeState, SourceState};
@@ -30,14 +30,15 @@ pub const FULL: Factors = Factors { health: 100, latency: 100, load: 100, recove
 #[must_use]
 pub fn factors(state: &SourceState, upstream_model: &str, load: Load, as_of: LogTime) -> Factors {
     let model = state.models.get(upstream_model);
+    let bands = state.policy.bands;
     let scopes = |f: &dyn Fn(&ScopeState, &BreakerPolicy) -> u8| {
         let whole = f(&state.whole, &state.policy.source_breaker);
-        model.map_or(whole, |model| whole.min(f(model, &state.policy.model_breaker)))
+        model.map_or(whole, |model| whole.min(f(model, &state.model_breaker(upstream_model))))
     };
     Factors {
-        health: scopes(&|scope, _| health(scope, as_of)),
-        latency: latency(&state.whole, model),
-        load: load_factor(load),
+        health: scopes(&|scope, _| health(scope, &bands, as_of)),
+        latency: latency(p95_ms(state, upstream_model), &bands),
+        load: load_factor(load, &bands),
         recovery: scopes(&|scope, policy| recovery(scope, policy, as_of)),
     }
 }
@@ -50,46 +51,38 @@ pub fn effective(weight: u32, factors: Factors) -> u64 {
         .fold(u64::from(weight.min(WEIGHT_MAX)), |product, factor| product * u64::from(factor))
 }
 
-fn health(scope: &ScopeState, as_of: LogTime) -> u8 {
+/// The factor of a value: the one of the highest step that it has reached, else 100.
+fn banded<const N: usize>(value: u64, steps: [u32; N], factors: [u8; N]) -> u8 {
+    let reached = steps.into_iter().zip(factors).rev().find(|(step, _)| value >= u64::from(*step));
+    reached.map_or(100, |(_, factor)| factor)
+}
+
+fn health(scope: &ScopeState, bands: &FactorBands, as_of: LogTime) -> u8 {
     let counts = scope.window.totals(as_of);
     let all = u64::from(counts.all());
     if all == 0 {
         return 100;
     }
     let bad = u64::from(counts.fail) + u64::from(counts.busy);
-    match bad * 1_000 / all {
-        0..10 => 100,
-        10..50 => 80,
-        50..100 => 50,
-        100..300 => 20,
-        _ => 1,
-    }
+    banded(bad * 1_000 / all, bands.health_milli, [80, 50, 20, 1])
 }
 
-fn latency(whole: &ScopeState, model: Option<&ScopeState>) -> u8 {
-    let samples = match model {
-        Some(model) if model.latencies.len() >= MODEL_SAMPLES_MIN => &model.latencies,
-        Some(_) | None => &whole.latencies,
-    };
-    match samples.p95() {
-        None | Some(0..500) => 100,
-        Some(500..2_000) => 80,
-        Some(2_000..5_000) => 50,
-        Some(_) => 20,
-    }
+/// 95th percentile of the response times of a model, in milliseconds; the source's while the model has few samples.
+#[must_use]
+pub fn p95_ms(state: &SourceState, upstream_model: &str) -> Option<u32> {
+    let own = state.models.get(upstream_model).filter(|model| model.latencies.len() >= MODEL_SAMPLES_MIN);
+    own.unwrap_or(&state.whole).latencies.p95()
+}
+
+fn latency(p95_ms: Option<u32>, bands: &FactorBands) -> u8 {
+    p95_ms.map_or(100, |p95| banded(p95.into(), bands.latency_ms, [80, 50, 20]))
 }
 
 /// The factor of a load.
 #[must_use]
-pub fn load_factor(load: Load) -> u8 {
+pub fn load_factor(load: Load, bands: &FactorBands) -> u8 {
     let Some(limit) = load.max_concurrent.filter(|limit| *limit > 0) else { return 100 };
-    match u64::from(load.in_flight) * 1_000 / u64::from(limit) {
-        0..400 => 100,
-        400..600 => 80,
-        600..750 => 50,
-        750..900 => 20,
-        _ => 1,
-    }
+    banded(u64::from(load.in_flight) * 1_000 / u64::from(limit), bands.load_milli, [80, 50, 20, 1])
 }
 
 fn recovery(scope: &ScopeState, policy: &BreakerPolicy, as_of: LogTime) -> u8 {
@@ -158,7 +151,11 @@ mod tests {
     #[test]
     fn load_is_a_share_of_the_limit() {
         let check = |in_flight, max_concurrent, expected| {
-            assert_eq!(load_factor(Load { in_flight, max_concurrent }), expected, "{in_flight}");
+            assert_eq!(
+                load_factor(Load { in_flight, max_concurrent }, &FactorBands::default()),
+                expected,
+                "{in_flight}"
+            );
         };
         check(1_000, None, 100);
         check(39, Some(100), 100);

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use waybill_event::{Body, ConfigPosition, Event, LogTime, Mark, Position, Source};
+use waybill_event::{Body, ConfigPosition, Event, LogTime, Mark, Position, Scope, Source};
 
 use super::apply::{Transitions, apply_evidence};
 use super::evidence::{Evidence, Place, Says};
 use super::factors::{Load, factors};
-use super::state::SourceState;
+use super::state::{ByHand, SourceState};
 use super::transition::{Transition, Turn, Unannounced};
 use crate::dedup::{Dedup, Seen};
 
@@ -142,7 +142,7 @@ impl FleetState {
         for (source, channel) in self.adopted.channels() {
             let held = self.sources.entry(source).or_insert_with(|| {
                 effects.touched.push((source, Urgency::Now));
-                SourceState::new(source, channel.revisions, self.adopted.policy_of(source), self.adopted.position())
+                self.adopted.fresh(source, channel.revisions)
             });
             held.rev = held.rev.max(channel.rev);
         }
@@ -279,11 +279,8 @@ impl FleetState {
         if self.adopted.is_deleted(source) {
             return;
         }
-        let (policy, config) = (self.adopted.policy_of(source), self.adopted.position());
-        let state = self
-            .sources
-            .entry(source)
-            .or_insert_with(|| SourceState::new(source, super::state::Revisions::default(), policy, config));
+        let fresh = || self.adopted.fresh(source, super::state::Revisions::default());
+        let state = self.sources.entry(source).or_insert_with(fresh);
         // The value it was restored from holds this event already.
         if place.position.is_some_and(|position| position <= state.position) {
             return;
@@ -308,11 +305,12 @@ impl FleetState {
         for edit in self.adopted.advance(to) {
             match edit {
                 Edit::Channel(edit) => self.adopt_channel(&edit, place, t, effects),
-                Edit::GlobalPolicy => {
+                Edit::PolicyOfMany => {
                     let all: Vec<Source> = self.sources.keys().copied().collect();
                     all.into_iter().for_each(|source| self.adopt_policy(source, place, effects));
                 }
                 Edit::PolicyOf(source) => self.adopt_policy(source, place, effects),
+                Edit::ByHand(scope, done) => self.adopt_by_hand(&scope, done, place, t, effects),
             }
         }
     }
@@ -329,13 +327,15 @@ impl FleetState {
         let mut changed = false;
         let state = self.sources.entry(source).or_insert_with(|| {
             changed = true;
-            SourceState::new(source, edit.revisions, policy, config)
+            self.adopted.fresh(source, edit.revisions)
         });
         if place.position.is_some_and(|position| position <= state.position) {
             return;
         }
         let before = state.disabled.as_ref().map(|disabled| std::sync::Arc::clone(&disabled.id));
         changed |= state.adopt_revisions(edit.revisions);
+        // Another provider may have other numbers.
+        changed |= state.adopt_policy(policy);
         if edit.put_back {
             state.disabled = None;
         }
@@ -351,6 +351,25 @@ impl FleetState {
         if changed {
             effects.touched.push((source, Urgency::Now));
         }
+    }
+
+    fn adopt_by_hand(&mut self, scope: &Scope, done: ByHand, place: Place, t: LogTime, effects: &mut Effects) {
+        let config = self.adopted.position();
+        let Some(state) = self.sources.get_mut(&scope.source) else { return };
+        if place.position.is_some_and(|position| position <= state.position) {
+            return;
+        }
+        let ended = state.adopt_by_hand(scope.model.as_deref(), done, t);
+        state.config = config;
+        let told = ended.into_iter().map(|turn| Transition {
+            scope: scope.clone(),
+            cause: None,
+            position: place.position,
+            t,
+            turn,
+        });
+        effects.transitions.extend(told);
+        effects.touched.push((scope.source, Urgency::Now));
     }
 
     fn adopt_policy(&mut self, source: Source, place: Place, effects: &mut Effects) {

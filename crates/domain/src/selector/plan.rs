@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use waybill_event::Source;
+use waybill_event::config::{Capabilities, Capability, Strategy};
 use waybill_event::selection::{Skip, SkipReason};
 
 use super::table::{Rank, Row, Table, Unavailable};
 use super::wheel::{Commit, Stake, Wheel, mix};
-use crate::candidate::{Candidate, Candidates};
+use crate::candidate::Candidate;
+use crate::needs::{Missing, Needs};
 
 /// Where a plan stands: it goes through these in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +24,8 @@ enum Stage {
     Weightless,
     /// Softly blocked sources.
     Soft,
+    /// The source whose breaker opens soonest, where the policy asks the least bad.
+    Open,
     /// Nothing.
     End,
 }
@@ -32,15 +36,40 @@ impl Stage {
             Self::Tiers => Self::Probes,
             Self::Probes => Self::Weightless,
             Self::Weightless => Self::Soft,
-            Self::Soft | Self::End => Self::End,
+            Self::Soft => Self::Open,
+            Self::Open | Self::End => Self::End,
         }
     }
+}
+
+/// How a request wants its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Manner {
+    /// How a source is chosen within a tier.
+    pub strategy: Strategy,
+    /// Whether the source that opens soonest is asked when there is nobody else.
+    pub least_bad: bool,
+    /// What the request needs.
+    pub needs: Needs,
+    /// What the route declares of the target.
+    pub declared: Capabilities,
+    /// The route's target, from 0.
+    pub target: u32,
+}
+
+/// What a plan must know at its moment.
+pub trait Moment {
+    /// Whether the probe permit of a half-open row seems to be free.
+    fn probe_free(&mut self, row: &Row) -> bool;
+    /// Requests in flight at the row's source now, as far as known.
+    fn in_flight(&self, row: &Row) -> u32;
 }
 
 /// A request's plan.
 #[derive(Debug, Clone)]
 pub struct Plan {
     table: Arc<Table>,
+    manner: Manner,
     stage: Stage,
     /// Rank within the stage that comes next.
     rank: usize,
@@ -51,20 +80,28 @@ pub struct Plan {
     commit: Option<Commit>,
     /// What is left of the present rank.
     pool: SmallVec<[Stake; 16]>,
+    /// Whether the present pool goes on with the wheel's credits.
+    wheeling: bool,
     /// The half-open source that is asked first in its tier.
     probe: Option<u32>,
     /// Other half-open sources whose permit is free.
     probes: SmallVec<[u32; 4]>,
     skips: SmallVec<[Skip; 4]>,
+    /// Rows that can't give what the request needs.
+    unfit: SmallVec<[u32; 4]>,
+    /// What they can't give.
+    missing: Missing,
+    /// Requests in flight by row, where the strategy goes by it.
+    loads: SmallVec<[u64; 8]>,
     count: u32,
 }
 
 impl Plan {
-    /// Plans a request. Call it under the wheel's lock. `probe_free` tells whether the probe permit of a half-open row
-    /// seems to be free.
-    pub fn new(table: Arc<Table>, wheel: &mut Wheel, mut probe_free: impl FnMut(&Row) -> bool) -> Self {
+    /// Plans a request. Call it under the wheel's lock.
+    pub fn new(table: Arc<Table>, wheel: &mut Wheel, manner: Manner, moment: &mut dyn Moment) -> Self {
         let salt = wheel.salt();
         let mut plan = Self {
+            manner,
             stage: Stage::Tiers,
             rank: 0,
             place: 0,
@@ -72,32 +109,81 @@ impl Plan {
             first: None,
             commit: None,
             pool: SmallVec::new(),
+            wheeling: false,
             probe: None,
             probes: SmallVec::new(),
             skips: SmallVec::new(),
+            unfit: SmallVec::new(),
+            missing: Missing::new(),
+            loads: SmallVec::new(),
             count: 0,
             table,
         };
+        plan.find_unfit();
         for number in &plan.table.half_open {
             let Some(row) = row(&plan.table, *number) else { continue };
-            if probe_free(row) {
+            if plan.unfit.contains(number) {
+                continue;
+            }
+            if moment.probe_free(row) {
                 plan.probes.push(*number);
             } else {
                 plan.skips.push(Skip { source: row.source.source, why: SkipReason::Probing });
             }
         }
         plan.choose_probe();
-        let pool = &mut plan.pool;
-        if let Some((first, commit)) = wheel.take(&plan.table, |stake| pool.push(stake)) {
-            plan.first = Some(first);
-            plan.commit = Some(commit);
-            plan.rank = 1;
+        match manner.strategy {
+            Strategy::SmoothWrr => plan.turn(wheel),
+            Strategy::LeastBusy => {
+                plan.loads = plan.table.rows().iter().map(|row| load_order(moment.in_flight(row), row)).collect();
+            }
+            Strategy::WeightedRandom | Strategy::LowestLatency => {}
         }
         let ranked = [&plan.table.tiers, &plan.table.weightless, &plan.table.soft];
-        let rows = ranked.into_iter().flatten().map(|rank| rank.rows.len()).sum::<usize>();
+        let all = ranked.into_iter().flatten().flat_map(|rank| &rank.rows);
+        let rows = all.filter(|number| !plan.unfit.contains(number)).count();
         let probes = plan.probes.len() + usize::from(plan.probe.is_some());
-        plan.count = u32::try_from(rows + probes).unwrap_or(u32::MAX);
+        let open = usize::from(plan.least_bad().is_some());
+        plan.count = u32::try_from(rows + probes + open).unwrap_or(u32::MAX);
         plan
+    }
+
+    fn find_unfit(&mut self) {
+        let Manner { needs, declared, .. } = &self.manner;
+        if !self.table.declares && declared.is_empty() {
+            return;
+        }
+        for (number, row) in (0_u32..).zip(self.table.rows()) {
+            let missing = needs.missing(&row.capabilities.or(declared));
+            if missing.is_empty() {
+                continue;
+            }
+            self.unfit.push(number);
+            self.missing.extend(
+                missing.into_iter().filter(|capability| !self.missing.contains(capability)).collect::<Missing>(),
+            );
+            if matches!(row.skip, None | Some(SkipReason::SoftBlocked | SkipReason::Probing)) {
+                self.skips.push(Skip { source: row.source.source, why: SkipReason::CapabilityMissing });
+            }
+        }
+    }
+
+    /// Takes the wheel's next place, and the rest of its tier.
+    fn turn(&mut self, wheel: &mut Wheel) {
+        let pool = &mut self.pool;
+        if let Some((rank, first, commit)) = wheel.take(&self.table, &self.unfit, |stake| pool.push(stake)) {
+            self.first = Some(first);
+            self.commit = Some(commit);
+            self.rank = rank + 1;
+            self.wheeling = true;
+        }
+    }
+
+    fn least_bad(&self) -> Option<u32> {
+        if !self.manner.least_bad {
+            return None;
+        }
+        self.table.open.iter().copied().find(|number| !self.unfit.contains(number))
     }
 
     /// The table it is made from.
@@ -131,6 +217,18 @@ impl Plan {
         &self.skips
     }
 
+    /// What candidates of the plan can't give, where some were skipped for it.
+    #[must_use]
+    pub fn missing(&self) -> &[Capability] {
+        &self.missing
+    }
+
+    /// How it was wanted.
+    #[must_use]
+    pub const fn manner(&self) -> &Manner {
+        &self.manner
+    }
+
     /// The place in the wheel that the plan has taken. A request that never dispatches to its source gives it back
     /// ([`Wheel::give_back`]).
     #[must_use]
@@ -151,20 +249,20 @@ impl Plan {
         self.probe = usize::try_from(chosen).ok().filter(|at| *at < self.probes.len()).map(|at| self.probes.remove(at));
     }
 
-    /// The next row's number, and whether it is a last resort.
-    fn draw(&mut self) -> Option<(u32, bool)> {
+    /// The next row's number, and the stage it comes from.
+    fn draw(&mut self) -> Option<(u32, Stage)> {
         loop {
             if let Some(probe) = self.due_probe() {
-                return Some((probe, false));
+                return Some((probe, Stage::Probes));
             }
             if let Some(first) = self.first.take() {
-                return Some((first, false));
+                return Some((first, Stage::Tiers));
             }
             if let Some(stake) = self.draw_from_pool() {
-                return Some((stake.row, self.stage == Stage::Soft));
+                return Some((stake.row, self.stage));
             }
             if self.stage == Stage::Probes && !self.probes.is_empty() {
-                return Some((self.probes.remove(0), false));
+                return Some((self.probes.remove(0), Stage::Probes));
             }
             self.advance()?;
         }
@@ -176,16 +274,17 @@ impl Plan {
         let at = match self.stage {
             Stage::Tiers if self.first.is_some() || !self.pool.is_empty() => self.rank.checked_sub(1),
             Stage::Tiers => Some(self.rank),
-            Stage::Probes | Stage::Weightless | Stage::Soft | Stage::End => None,
+            Stage::Probes | Stage::Weightless | Stage::Soft | Stage::Open | Stage::End => None,
         };
         let next = at.and_then(|at| self.table.tiers.get(at)).map(|rank| rank.priority);
         if next.is_none_or(|next| priority >= next) { self.probe.take() } else { None }
     }
 
-    /// Within the first tier smooth round robin goes on over the private copy. Lower ranks are reached by few requests,
-    /// each with a fresh copy: those draw by weight from the salt, or all would begin with the heaviest.
+    /// Where the wheel was turned smooth round robin goes on over the private copy. Other ranks are reached by few
+    /// requests, each with a fresh copy: those draw by weight from the salt, or all would begin with the heaviest. A
+    /// strategy's order goes before the weight.
     fn draw_from_pool(&mut self) -> Option<Stake> {
-        let at = if self.stage == Stage::Tiers && self.rank == 1 {
+        let at = if self.wheeling {
             let mut best: Option<(usize, i64)> = None;
             for (at, stake) in self.pool.iter_mut().enumerate() {
                 stake.credit = stake.credit.saturating_add(stake.weight);
@@ -195,11 +294,13 @@ impl Plan {
             }
             best?.0
         } else {
-            let total = self.pool.iter().map(|stake| stake.weight.unsigned_abs()).fold(0_u64, u64::saturating_add);
+            let lowest = self.pool.iter().map(|stake| stake.order).min()?;
+            let among = |stake: &Stake| if stake.order == lowest { stake.weight.unsigned_abs() } else { 0 };
+            let total = self.pool.iter().map(among).fold(0_u64, u64::saturating_add);
             self.salt = mix(self.salt);
             let mut lot = below(self.salt, total);
             self.pool.iter().position(|stake| {
-                let weight = stake.weight.unsigned_abs();
+                let weight = among(stake);
                 let here = lot < weight;
                 lot = lot.saturating_sub(weight);
                 here
@@ -209,34 +310,48 @@ impl Plan {
     }
 
     fn advance(&mut self) -> Option<()> {
+        self.wheeling = false;
         let ranks: &[Rank] = match self.stage {
             Stage::Tiers => &self.table.tiers,
             Stage::Weightless => &self.table.weightless,
             Stage::Soft => &self.table.soft,
-            Stage::Probes => &[],
+            Stage::Probes | Stage::Open => &[],
             Stage::End => return None,
         };
         match ranks.get(self.rank) {
             Some(rank) => {
-                let stakes = rank.rows.iter().map(|number| {
-                    let effective = row(&self.table, *number).map_or(0, |row| row.effective);
-                    Stake { row: *number, weight: i64::try_from(effective).unwrap_or(i64::MAX).max(1), credit: 0 }
-                });
-                self.pool = stakes.collect();
+                let fit = rank.rows.iter().filter(|number| !self.unfit.contains(number));
+                let pool = fit.map(|number| self.stake(*number)).collect();
+                self.pool = pool;
                 self.rank += 1;
             }
             None => {
                 self.stage = self.stage.next();
                 self.rank = 0;
+                if self.stage == Stage::Open {
+                    self.pool = self.least_bad().map(|number| self.stake(number)).into_iter().collect();
+                }
             }
         }
         Some(())
     }
-}
 
-impl Candidates for Plan {
-    fn next_candidate(&mut self) -> Option<Candidate> {
-        let (number, last_resort) = self.draw()?;
+    fn stake(&self, number: u32) -> Stake {
+        let row = row(&self.table, number);
+        let effective = row.map_or(0, |row| row.effective);
+        let order = match self.manner.strategy {
+            Strategy::SmoothWrr | Strategy::WeightedRandom => 0,
+            Strategy::LeastBusy => {
+                usize::try_from(number).ok().and_then(|number| self.loads.get(number)).copied().unwrap_or(0)
+            }
+            Strategy::LowestLatency => row.map_or(0, latency_order),
+        };
+        Stake { row: number, weight: i64::try_from(effective).unwrap_or(i64::MAX).max(1), credit: 0, order }
+    }
+
+    /// The next candidate of this plan. A request's candidates are those of all its route's targets: that is its caller's.
+    pub fn next_candidate(&mut self) -> Option<Candidate> {
+        let (number, stage) = self.draw()?;
         let row = row(&self.table, number)?;
         let candidate = Candidate {
             source: row.source,
@@ -244,11 +359,32 @@ impl Candidates for Plan {
             priority: row.priority,
             place: self.place,
             probe_of: row.half_open.clone(),
-            last_resort,
+            probes: row.probes,
+            last_resort: stage == Stage::Soft,
+            despite_open: stage == Stage::Open || row.breaker_is_open(),
+            capabilities: row.capabilities.or(&self.manner.declared),
+            target: self.manner.target,
+            health: row.factors.health,
         };
         self.place = self.place.saturating_add(1);
         Some(candidate)
     }
+}
+
+/// Requests in flight per hundred of the limit; without a limit their number. Few is less whatever the limit.
+fn load_order(in_flight: u32, row: &Row) -> u64 {
+    let scaled = u64::from(in_flight) * 1_000_000;
+    row.max_concurrent.filter(|most| *most > 0).map_or(scaled, |most| scaled * 100 / u64::from(most))
+}
+
+/// Response times within an eighth of each other are equal: what is measured isn't finer. Those that were never measured
+/// go first, or they would never be.
+fn latency_order(row: &Row) -> u64 {
+    row.p95_ms.map_or(0, |ms| {
+        let ms = u64::from(ms.max(1));
+        let octave = u64::from(ms.ilog2());
+        1 + octave * 8 + (((ms << 3) >> octave) - 8)
+    })
 }
 
 fn row(table: &Table, number: u32) -> Option<&Row> {

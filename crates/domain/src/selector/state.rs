@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use waybill_event::config::{BreakerPolicy, SelectorPolicy};
+use waybill_event::config::{BreakerPolicy, HeldOpen, Intervention, SelectorPolicy};
 use waybill_event::failure::Recovery;
 use waybill_event::{ConfigPosition, FailureKind, LogTime, Mark, Position, Scope, Source};
 
 use super::blocks::Blocks;
 use super::breaker::Breaker;
 use super::latencies::Latencies;
-use super::transition::Transition;
+use super::transition::{Transition, Turn};
 use super::window::Window;
 
 /// Models of one source that are remembered; the one unheard of for longest goes first.
@@ -82,6 +82,36 @@ impl ScopeState {
     }
 }
 
+/// What operators have done by hand to one scope, as adopted. Numbers only rise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+pub struct ByHand {
+    /// Whether its breaker is held open, and until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldOpen>,
+    /// Number of the last reset of its breaker.
+    pub reset: u64,
+    /// Number of the last lifting of its blocks.
+    pub lifted: u64,
+}
+
+impl From<&Intervention> for ByHand {
+    fn from(done: &Intervention) -> Self {
+        Self { held: done.held, reset: done.reset, lifted: done.lifted }
+    }
+}
+
+impl ByHand {
+    /// Whether it is held open as of `as_of`.
+    #[must_use]
+    pub fn holds(&self, as_of: LogTime) -> Option<HeldOpen> {
+        self.held.filter(|held| held.until.is_none_or(|until| as_of < until))
+    }
+
+    fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A verdict's disabling of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disabled {
@@ -95,6 +125,21 @@ pub struct Disabled {
     pub since: LogTime,
     /// What the evidence was made with.
     pub revisions: Revisions,
+}
+
+/// The numbers in force for a source.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Numbers {
+    /// Those of the source, and of its models as far as they have none of their own.
+    pub policy: SelectorPolicy,
+    /// Breakers of models that have numbers of their own, by upstream name.
+    pub model_breakers: BTreeMap<String, BreakerPolicy>,
+}
+
+impl From<SelectorPolicy> for Numbers {
+    fn from(policy: SelectorPolicy) -> Self {
+        Self { policy, model_breakers: BTreeMap::new() }
+    }
 }
 
 /// The state of one source.
@@ -112,6 +157,9 @@ pub struct SourceState {
     pub revisions: Revisions,
     /// The numbers it was folded under.
     pub policy: SelectorPolicy,
+    /// Breakers of models that have numbers of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub model_breakers: BTreeMap<String, BreakerPolicy>,
     /// The greatest time of its evidence.
     pub clock: LogTime,
     /// Position up to which it is folded.
@@ -129,6 +177,12 @@ pub struct SourceState {
     /// Disabled by a verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<Disabled>,
+    /// What operators did by hand to the source as a whole, as adopted.
+    #[serde(default, skip_serializing_if = "ByHand::is_nothing")]
+    pub whole_by_hand: ByHand,
+    /// What operators did by hand to its models, as adopted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models_by_hand: BTreeMap<String, ByHand>,
     /// Transitions whose announcement wasn't in the log yet when this value was written: a new leader announces them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unannounced: Vec<Transition>,
@@ -140,7 +194,8 @@ impl SourceState {
 
     /// A source of which nothing is known yet.
     #[must_use]
-    pub fn new(source: Source, revisions: Revisions, policy: SelectorPolicy, config: ConfigPosition) -> Self {
+    pub fn new(source: Source, revisions: Revisions, numbers: impl Into<Numbers>, config: ConfigPosition) -> Self {
+        let Numbers { policy, model_breakers } = numbers.into();
         Self {
             v: Self::VERSION,
             source,
@@ -148,6 +203,7 @@ impl SourceState {
             config,
             revisions,
             policy,
+            model_breakers,
             clock: LogTime::default(),
             position: Position::default(),
             marks: Vec::new(),
@@ -155,6 +211,8 @@ impl SourceState {
             whole: ScopeState::new(&policy.source_breaker),
             models: BTreeMap::new(),
             disabled: None,
+            whole_by_hand: ByHand::default(),
+            models_by_hand: BTreeMap::new(),
             unannounced: Vec::new(),
         }
     }
@@ -189,15 +247,66 @@ impl SourceState {
         true
     }
 
+    /// The numbers of a model's breaker.
+    #[must_use]
+    pub fn model_breaker(&self, upstream_model: &str) -> BreakerPolicy {
+        self.model_breakers.get(upstream_model).copied().unwrap_or(self.policy.model_breaker)
+    }
+
     /// Takes over other numbers. What is open or blocked stays so until its end.
-    pub fn adopt_policy(&mut self, policy: SelectorPolicy) -> bool {
-        if self.policy == policy {
+    pub fn adopt_policy(&mut self, numbers: Numbers) -> bool {
+        let Numbers { policy, model_breakers } = numbers;
+        if self.policy == policy && self.model_breakers == model_breakers {
             return false;
         }
         self.policy = policy;
+        self.model_breakers = model_breakers;
         self.whole.window.set_length(policy.source_breaker.window_ms);
-        self.models.values_mut().for_each(|model| model.window.set_length(policy.model_breaker.window_ms));
+        for (name, model) in &mut self.models {
+            let own = self.model_breakers.get(name).unwrap_or(&policy.model_breaker);
+            model.window.set_length(own.window_ms);
+        }
         true
+    }
+
+    /// What operators did by hand to the whole or to one of its models, as adopted.
+    #[must_use]
+    pub fn by_hand(&self, model: Option<&str>) -> ByHand {
+        match model {
+            None => self.whole_by_hand,
+            Some(model) => self.models_by_hand.get(model).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Takes over what an operator did by hand at `t`; gives what that ended.
+    pub fn adopt_by_hand(&mut self, model: Option<&str>, done: ByHand, t: LogTime) -> Vec<Turn> {
+        let before = self.by_hand(model);
+        match model {
+            None => self.whole_by_hand = done,
+            Some(model) => {
+                self.models_by_hand.insert(model.to_owned(), done);
+            }
+        }
+        let mut ended = Vec::new();
+        let scope = match model {
+            None => Some(&mut self.whole),
+            Some(model) => self.models.get_mut(model),
+        };
+        if let Some(scope) = scope {
+            if before.reset < done.reset {
+                scope.window.clear();
+                ended.extend(scope.breaker.reset(t).map(|opening| Turn::Closed { opening }));
+            }
+            if before.lifted < done.lifted {
+                ended.extend(
+                    scope.blocks.lift_all(t).into_iter().map(|(block, strength)| Turn::Lifted { block, strength }),
+                );
+            }
+        }
+        if model.is_none() && before.lifted < done.lifted {
+            ended.extend(self.disabled.take().map(|disabled| Turn::Enabled { disabling: disabled.id }));
+        }
+        ended
     }
 
     /// The low-water mark that the value states for a producer's boot.
@@ -211,8 +320,8 @@ impl SourceState {
         if !self.models.contains_key(upstream_model) {
             self.make_room();
         }
-        let policy = &self.policy.model_breaker;
-        self.models.entry(upstream_model.to_owned()).or_insert_with(|| ScopeState::new(policy))
+        let policy = self.model_breaker(upstream_model);
+        self.models.entry(upstream_model.to_owned()).or_insert_with(|| ScopeState::new(&policy))
     }
 
     fn make_room(&mut self) {

@@ -5,13 +5,14 @@ mod hash;
 
 use std::sync::Arc;
 
+use waybill_event::config::Capabilities;
 use waybill_event::selection::{Skip, SkipReason, TableHash};
 use waybill_event::traffic::{Factors, SelectionTable, TableCandidate};
 use waybill_event::{ConfigPosition, GroupId, LogTime, Position, Source, SourceRef};
 
 use super::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
-use super::factors::{Load, effective};
-use super::state::Revisions;
+use super::factors::{Load, effective, p95_ms};
+use super::state::{ByHand, Revisions};
 use super::view::View;
 use crate::catalog::Ability;
 
@@ -28,6 +29,12 @@ pub struct Row {
     pub priority: i32,
     /// Its configured weight.
     pub weight: u32,
+    /// What it can do, as far as it is declared.
+    pub capabilities: Capabilities,
+    /// 95th percentile of its response times, in milliseconds.
+    pub p95_ms: Option<u32>,
+    /// How many requests may be in flight there.
+    pub max_concurrent: Option<u32>,
     /// Its factors.
     pub factors: Factors,
     /// Weight times factors.
@@ -36,6 +43,8 @@ pub struct Row {
     pub skip: Option<SkipReason>,
     /// The opening whose probe permit lets one request through.
     pub half_open: Option<Arc<str>>,
+    /// How many probes of that opening may run at once in the whole fleet.
+    pub probes: u32,
     /// When what keeps it out ends by itself.
     pub returns_at: Option<LogTime>,
     /// Whether only limits keep it out.
@@ -49,7 +58,7 @@ pub struct Row {
 impl Row {
     /// Judges a candidate by this replica's view of its source.
     #[must_use]
-    pub fn judge(ability: &Ability, view: Option<&View>, load: Load, as_of: LogTime) -> Self {
+    pub fn judge(ability: &Ability, view: Option<&View>, load: Load, by_hand: [ByHand; 2], as_of: LogTime) -> Self {
         let facts = CatalogFacts {
             enabled: ability.enabled,
             has_credential: ability.has_credential(),
@@ -57,26 +66,37 @@ impl Row {
                 credential: ability.credential_revision.unwrap_or(0),
                 base_url: ability.base_url_revision,
             },
+            by_hand,
         };
         let judged = match view {
             Some(view) => eligibility(view.state(), facts, &ability.upstream_model, load, as_of),
-            None => unknown(facts, load),
+            None => unknown(facts, load, as_of),
         };
-        let Eligibility { skip, half_open, returns_at, busy, factors } = judged;
+        let Eligibility { skip, half_open, probes, returns_at, busy, factors } = judged;
         Self {
             source: ability.source_ref(),
             upstream_model: Arc::clone(&ability.upstream_model),
             priority: ability.priority,
             weight: ability.weight,
+            capabilities: ability.capabilities,
+            max_concurrent: load.max_concurrent,
+            p95_ms: view.and_then(|view| p95_ms(view.state(), &ability.upstream_model)),
             factors,
             effective: effective(ability.weight, factors),
             skip,
             half_open,
+            probes,
             returns_at,
             busy,
             position: view.and_then(View::position),
             own: view.and_then(View::own_range),
         }
+    }
+
+    /// Whether a breaker alone keeps it out, as far as the reason tells.
+    #[must_use]
+    pub const fn breaker_is_open(&self) -> bool {
+        matches!(self.skip, Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen))
     }
 
     fn recorded(&self) -> TableCandidate {
@@ -130,6 +150,12 @@ pub struct Table {
     pub(super) half_open: Vec<u32>,
     pub(super) weightless: Vec<Rank>,
     pub(super) soft: Vec<Rank>,
+    /// Rows whose breaker is open, the one that opens soonest first: for plans that ask the least bad.
+    pub(super) open: Vec<u32>,
+    /// Rows whose breaker is open and that serve all the same, since too much of their tier would be out.
+    pub(super) spared: Vec<u32>,
+    /// Whether a row declares what it can do.
+    pub(super) declares: bool,
 }
 
 impl Table {
@@ -142,21 +168,51 @@ impl Table {
         as_of: LogTime,
         config: ConfigPosition,
     ) -> Self {
-        let judge = |ability: &Ability| Row::judge(ability, views(ability.source), load(ability), as_of);
-        Self::of((group, model), candidates.into_iter().map(judge).collect(), as_of, config)
+        let judge = |ability: &Ability| {
+            Row::judge(ability, views(ability.source), load(ability), <[ByHand; 2]>::default(), as_of)
+        };
+        Self::of((group, model), candidates.into_iter().map(judge).collect(), as_of, config, 100)
     }
 
-    /// The table of these rows, which may come in any order.
+    /// The table of these rows, which may come in any order. Open breakers take at most `max_ejected_percent` of a tier
+    /// out; of those that are spared the heaviest come first.
     #[must_use]
-    pub fn of((group, model): (GroupId, Arc<str>), mut rows: Vec<Row>, as_of: LogTime, config: ConfigPosition) -> Self {
+    pub fn of(
+        (group, model): (GroupId, Arc<str>),
+        mut rows: Vec<Row>,
+        as_of: LogTime,
+        config: ConfigPosition,
+        max_ejected_percent: u32,
+    ) -> Self {
         rows.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.source.source.cmp(&b.source.source)));
-        let ranked = |wanted: &dyn Fn(&Row) -> bool| ranks(&rows, wanted);
-        let tiers = ranked(&|row| row.skip.is_none() && row.effective > 0);
-        let weightless = ranked(&|row| row.skip.is_none() && row.effective == 0);
-        let soft = ranked(&|row| row.skip == Some(SkipReason::SoftBlocked));
-        let half_open = ranked(&|row| row.half_open.is_some()).into_iter().flat_map(|rank| rank.rows).collect();
+        let spared = if max_ejected_percent < 100 { spared(&rows, max_ejected_percent) } else { Vec::new() };
+        let serves = |number: u32, row: &Row| row.skip.is_none() || spared.contains(&number);
+        let ranked = |wanted: &dyn Fn(u32, &Row) -> bool| ranks(&rows, wanted);
+        let tiers = ranked(&|number, row| serves(number, row) && row.effective > 0);
+        let weightless = ranked(&|number, row| serves(number, row) && row.effective == 0);
+        let soft = ranked(&|_, row| row.skip == Some(SkipReason::SoftBlocked));
+        let half_open = ranked(&|_, row| row.half_open.is_some()).into_iter().flat_map(|rank| rank.rows).collect();
+        let still_open = |(number, row): &(u32, &Row)| row.breaker_is_open() && !spared.contains(number);
+        let mut open: Vec<(u32, &Row)> = (0_u32..).zip(&rows).filter(still_open).collect();
+        open.sort_by_key(|(number, row)| (row.returns_at.is_none(), row.returns_at, *number));
+        let open = open.into_iter().map(|(number, _)| number).collect();
+        let declares = rows.iter().any(|row| !row.capabilities.is_empty());
         let hash = TableHash(0);
-        let mut table = Self { hash, group, model, as_of, config, rows, tiers, half_open, weightless, soft };
+        let mut table = Self {
+            hash,
+            group,
+            model,
+            as_of,
+            config,
+            rows,
+            tiers,
+            half_open,
+            weightless,
+            soft,
+            open,
+            spared,
+            declares,
+        };
         table.hash = recorded_hash(&table.to_event());
         table
     }
@@ -176,24 +232,28 @@ impl Table {
     /// The table as an event tells it, as far as draws go: upstream names, versions and times of return aren't recorded.
     /// `None` if the content isn't what its hash names.
     #[must_use]
-    pub fn from_event(event: &SelectionTable, config: ConfigPosition) -> Option<Self> {
+    pub fn from_event(event: &SelectionTable, config: ConfigPosition, max_ejected_percent: u32) -> Option<Self> {
         let model: Arc<str> = event.model.as_str().into();
         let row = |candidate: &TableCandidate| Row {
             source: SourceRef { source: candidate.source, rev: 0 },
             upstream_model: Arc::clone(&model),
             priority: candidate.priority,
             weight: candidate.weight,
+            capabilities: Capabilities::default(),
+            p95_ms: None,
+            max_concurrent: None,
             factors: candidate.factors,
             effective: effective(candidate.weight, candidate.factors),
             skip: candidate.skip,
             half_open: (candidate.skip == Some(SkipReason::Probing)).then(|| "".into()),
+            probes: 1,
             returns_at: None,
             busy: candidate.skip == Some(SkipReason::HintBlocked),
             position: candidate.position,
             own: candidate.own,
         };
         let rows = event.candidates.iter().map(row).collect();
-        let table = Self::of((event.group, Arc::clone(&model)), rows, event.as_of, config);
+        let table = Self::of((event.group, Arc::clone(&model)), rows, event.as_of, config, max_ejected_percent);
         (table.hash == event.hash).then_some(table)
     }
 
@@ -277,13 +337,29 @@ impl Table {
     }
 }
 
-fn ranks(rows: &[Row], wanted: &dyn Fn(&Row) -> bool) -> Vec<Rank> {
+fn ranks(rows: &[Row], wanted: &dyn Fn(u32, &Row) -> bool) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = Vec::new();
-    for (number, row) in (0_u32..).zip(rows).filter(|(_, row)| wanted(row)) {
+    for (number, row) in (0_u32..).zip(rows).filter(|(number, row)| wanted(*number, row)) {
         match ranks.last_mut().filter(|rank| rank.priority == row.priority) {
             Some(rank) => rank.rows.push(number),
             None => ranks.push(Rank { priority: row.priority, rows: vec![number] }),
         }
     }
     ranks
+}
+
+/// The rows with an open breaker that serve all the same, tier by tier: chosen by what a table's event records.
+fn spared(rows: &[Row], max_ejected_percent: u32) -> Vec<u32> {
+    let mut spared = Vec::new();
+    let tiers = ranks(rows, &|_, row| row.breaker_is_open() || row.skip.is_none() || row.half_open.is_some());
+    for tier in tiers {
+        let row = |number: &u32| usize::try_from(*number).ok().and_then(|number| rows.get(number));
+        let open = tier.rows.iter().filter_map(|number| Some((*number, row(number)?)));
+        let mut open: Vec<(u32, &Row)> = open.filter(|(_, row)| row.breaker_is_open()).collect();
+        let percent = usize::try_from(max_ejected_percent).unwrap_or(100);
+        let too_many = open.len().saturating_sub(tier.rows.len() * percent / 100);
+        open.sort_by_key(|(number, row)| (std::cmp::Reverse(row.effective), *number));
+        spared.extend(open.into_iter().take(too_many).map(|(number, _)| number));
+    }
+    spared
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use waybill_event::control::{BlockSet, BreakerClosed, BreakerOpened, SourceDisabled, SourceEnabled};
+use waybill_event::control::{BlockLifted, BlockSet, BreakerClosed, BreakerOpened, SourceDisabled, SourceEnabled};
 use waybill_event::failure::{Recovery, Strength};
 use waybill_event::{
     Body, ConfigPosition, Draft, Event, FailureKind, Identity, LogTime, Mark, Position, ProducerId, Scope, Source,
@@ -71,6 +71,13 @@ pub enum Turn {
         /// Until when.
         until: LogTime,
     },
+    /// An operator lifted a block.
+    Lifted {
+        /// Id of the block.
+        block: Arc<str>,
+        /// How strictly it held.
+        strength: Strength,
+    },
     /// A verdict disabled the source.
     Disabled {
         /// Id of the disabling.
@@ -96,6 +103,7 @@ impl Transition {
             Turn::Opened { opening, .. } => format!("breaker_opened:{opening}"),
             Turn::Closed { opening } => format!("breaker_closed:{opening}"),
             Turn::Blocked { block, strength, .. } => format!("block_set:{}:{block}", strength_word(*strength)),
+            Turn::Lifted { block, strength } => format!("block_lifted:{}:{block}", strength_word(*strength)),
             Turn::Disabled { disabling, .. } => format!("source_disabled:{disabling}"),
             Turn::Enabled { disabling } => format!("source_enabled:{disabling}"),
         }
@@ -135,7 +143,7 @@ impl Transition {
             }
             .into(),
             Turn::Closed { opening } => {
-                let (opening, cause) = (opening.to_string(), self.cause.clone()?);
+                let (opening, cause) = (opening.to_string(), self.cause.clone());
                 BreakerClosed { opening, scope, cause, cause_position, since }.into()
             }
             Turn::Blocked { block, strength, kind, until } => BlockSet {
@@ -149,6 +157,9 @@ impl Transition {
                 until: *until,
             }
             .into(),
+            Turn::Lifted { block, strength } => {
+                BlockLifted { block: block.to_string(), scope, strength: *strength, cause_position, since }.into()
+            }
             Turn::Disabled { disabling, kind, recovery } => SourceDisabled {
                 disabling: disabling.to_string(),
                 scope,

@@ -2,6 +2,7 @@
 //! weight to its credit and takes the total from the one that had most. One wheel per (group, model) and replica, under
 //! a lock of the caller's that is held for one pass over integers.
 
+use smallvec::SmallVec;
 use waybill_event::Source;
 use waybill_event::selection::TableHash;
 
@@ -33,10 +34,13 @@ struct Member {
 }
 
 /// A place that was taken from the wheel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     table: TableHash,
     priority: i32,
+    total: i64,
+    /// Rows that took no part.
+    unfit: SmallVec<[u32; 4]>,
     /// The source that has the place.
     pub source: Source,
 }
@@ -47,6 +51,8 @@ pub(super) struct Stake {
     pub(super) row: u32,
     pub(super) weight: i64,
     pub(super) credit: i64,
+    /// Lower goes first, whatever the weight.
+    pub(super) order: u64,
 }
 
 impl Wheel {
@@ -62,13 +68,27 @@ impl Wheel {
         mix(self.phase ^ self.picks)
     }
 
-    /// Takes the next place of the table's first tier; the tier's other members go to `rest`, with their credits.
-    pub(super) fn take(&mut self, table: &Table, mut rest: impl FnMut(Stake)) -> Option<(u32, Commit)> {
+    /// Takes the next place of the first tier that has a member which isn't `unfit`; the tier's other members go to
+    /// `rest`, with their credits. Also gives the tier's rank.
+    pub(super) fn take(
+        &mut self,
+        table: &Table,
+        unfit: &[u32],
+        mut rest: impl FnMut(Stake),
+    ) -> Option<(usize, u32, Commit)> {
         self.adapt(table);
-        let priority = table.tiers.first()?.priority;
+        let fits = |row: u32| unfit.is_empty() || !unfit.contains(&row);
+        let rank = table.tiers.iter().position(|rank| rank.rows.iter().any(|row| fits(*row)))?;
+        let priority = table.tiers.get(rank)?.priority;
         let lane = self.lanes.iter_mut().find(|lane| lane.priority == priority)?;
+        let takes_part = |member: &Member| member.weight > 0 && fits(member.row);
+        let total = if unfit.is_empty() {
+            lane.total
+        } else {
+            lane.members.iter().filter(|m| takes_part(m)).map(|m| m.weight).fold(0_i64, i64::saturating_add)
+        };
         let mut best: Option<(usize, i64)> = None;
-        for (number, member) in lane.members.iter_mut().enumerate().filter(|(_, member)| member.weight > 0) {
+        for (number, member) in lane.members.iter_mut().enumerate().filter(|(_, member)| takes_part(member)) {
             member.credit = member.credit.saturating_add(member.weight);
             if best.is_none_or(|(_, credit)| member.credit > credit) {
                 best = Some((number, member.credit));
@@ -76,14 +96,14 @@ impl Wheel {
         }
         let (best, _) = best?;
         let taken = lane.members.get_mut(best)?;
-        taken.credit = taken.credit.saturating_sub(lane.total);
+        taken.credit = taken.credit.saturating_sub(total);
         let (row, source) = (taken.row, taken.source);
         for (number, member) in lane.members.iter().enumerate() {
-            if number != best && member.weight > 0 {
-                rest(Stake { row: member.row, weight: member.weight, credit: member.credit });
+            if number != best && takes_part(member) {
+                rest(Stake { row: member.row, weight: member.weight, credit: member.credit, order: 0 });
             }
         }
-        Some((row, Commit { table: table.hash(), priority, source }))
+        Some((rank, row, Commit { table: table.hash(), priority, total, unfit: unfit.into(), source }))
     }
 
     /// Gives back a place whose source was never dispatched to. After the table has changed it is too late, and one turn
@@ -93,10 +113,10 @@ impl Wheel {
             return;
         }
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.priority == commit.priority) else { return };
-        for member in &mut lane.members {
+        for member in lane.members.iter_mut().filter(|member| !commit.unfit.contains(&member.row)) {
             member.credit = member.credit.saturating_sub(member.weight);
             if member.source == commit.source {
-                member.credit = member.credit.saturating_add(lane.total);
+                member.credit = member.credit.saturating_add(commit.total);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Entity;
+use super::{Capabilities, Entity};
 use crate::{ChannelId, GroupId, Source, SourceRef};
 
 /// One model that a channel offers.
@@ -13,9 +13,18 @@ pub struct ChannelModel {
     /// What is sent to the upstream, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
+    /// What it can do here, as far as it is declared.
+    #[serde(default, skip_serializing_if = "Capabilities::is_empty")]
+    pub capabilities: Capabilities,
 }
 
 impl ChannelModel {
+    /// A model that the upstream calls by the same name, and of which nothing is declared.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), upstream: None, capabilities: Capabilities::default() }
+    }
+
     /// What is sent to the upstream.
     #[must_use]
     pub fn upstream_name(&self) -> &str {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::Payload;
-use crate::selection::{Chosen, Skip};
+use crate::selection::{Chosen, Skip, TableHash};
 
 /// One dispatch begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,12 @@ pub struct AttemptStarted {
     pub priority: i32,
     /// Its place in the plan, from 0.
     pub place: u32,
+    /// The route's target that it serves, from 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub target: u32,
+    /// The selection table it was drawn from, where that isn't the one of the admission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableHash>,
     /// Candidates passed over since the attempt before, because of what happened after planning.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skips: Vec<Skip>,
@@ -27,6 +33,11 @@ pub struct AttemptStarted {
     pub credential_revision: u64,
     /// Time this attempt may take, in milliseconds.
     pub timeout_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_zero(target: &u32) -> bool {
+    *target == 0
 }
 
 impl Payload for AttemptStarted {

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::Payload;
+use crate::config::Capability;
 use crate::selection::{Skip, TableHash};
-use crate::{GroupId, KeyId, Source};
+use crate::{GroupId, KeyId, RouteId, Source};
 
 /// The protocol a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,8 +36,14 @@ pub struct RequestAdmitted {
     pub protocol: Protocol,
     /// What the client asked for.
     pub client_model: String,
-    /// What the route resolved.
+    /// What the route resolved: its first target.
     pub model: String,
+    /// The route, where the model's name is that of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<RouteId>,
+    /// Capabilities that the request needs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<Capability>,
     /// Whether the client wants a stream.
     pub stream: bool,
     /// Size of the client's body, in bytes.

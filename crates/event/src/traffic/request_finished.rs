@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::Payload;
+use crate::config::Capability;
 use crate::failure::FallbackReason;
 use crate::money::UsageReport;
 use crate::selection::Skip;
@@ -62,6 +63,9 @@ pub struct RequestFinished {
     /// Whether a lesser target of the route served.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub degraded: bool,
+    /// What the target that served lacks of what the first one declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Capability>,
     /// Candidates passed over after the last attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skips: Vec<Skip>,

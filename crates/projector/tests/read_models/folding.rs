@@ -182,7 +182,7 @@ fn channel(change: Change, id: u64, models: u64, version: u64) -> ConfigChange {
             base_url: "https://api.example.com".to_owned(),
             base_url_revision: 1,
             credential: None,
-            models: (0..models).map(|n| ChannelModel { name: format!("m{n}"), upstream: None }).collect(),
+            models: (0..models).map(|n| ChannelModel::named(format!("m{n}"))).collect(),
             groups: vec![GroupId::new(1), GroupId::new(2)],
             priority: 1,
             weight: 2,
@@ -213,14 +213,14 @@ async fn edits_become_rows_and_an_unknown_one_stops_them() {
     }
     let known = ground.end(CONFIG).await;
     let unknown =
-        br#"{"id":"x","producer":"admin-1","type":"route_created","v":1,"at":"2026-11-29T12:00:00Z","data":{}}"#;
+        br#"{"id":"x","producer":"admin-1","type":"tenant_created","v":1,"at":"2026-11-29T12:00:00Z","data":{}}"#;
     ground.append(Stream::Config, "wb.config.route.1", unknown.to_vec()).await;
     let (subject, payload) = edit(99, channel(Change::Edited, 1, 3, 21));
     ground.append(Stream::Config, &subject, payload).await;
     runner.wait_for(CONFIG, "stopping", |status| status.stopped_by.is_some()).await;
     let status = runner.status(CONFIG);
     assert_eq!((status.position, status.leading), (known, false));
-    assert_eq!(status.stopped_by.unwrap().kind, "route_created");
+    assert_eq!(status.stopped_by.unwrap().kind, "tenant_created");
     runner.end().await;
     assert_eq!(ground.assert_verified(CONFIG, known).await, 1 + 4 + 78 + 2 * (5 + 3 + 6));
     ground.finish().await;

@@ -61,7 +61,7 @@ fn channel(id: u64, credential: u64) -> Channel {
         base_url: "http://upstream".to_owned(),
         base_url_revision: 1,
         credential: Some(CredentialRef { revision: credential, fingerprint: "f".to_owned() }),
-        models: vec![ChannelModel { name: "m".to_owned(), upstream: None }],
+        models: vec![ChannelModel::named("m")],
         groups: vec![GroupId::new(1)],
         priority: 0,
         weight: 1,

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Opening, Order, Policy, Step};
 use waybill_domain::candidate::Candidate;
-use waybill_domain::catalog::{Ability, Authorised, Denied, Snapshot};
-use waybill_domain::selector::plan::Plan;
+use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot};
+use waybill_domain::needs::Needs;
 use waybill_domain::selector::table::Unavailable;
 use waybill_domain::verdict::{PublicCode, all_busy};
 use waybill_event::LogTime;
@@ -21,17 +21,17 @@ use waybill_event::selection::SkipReason;
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::headers;
-use waybill_wire::peek::{PeekError, peek};
+use waybill_wire::peek::{Peek, PeekError, peek};
 
 use super::prepare;
 use crate::answer::{Ids, Refusal};
+use crate::course::{Course, Wish};
 use crate::emit::EmitError;
 use crate::inbound::{Wishes, discard_refused, read_body, token};
 use crate::metrics::Unacknowledged;
 use crate::record::{Record, Running, Story};
 use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
-use crate::tables::{FirstUse, Planned};
 
 /// What an admitted request wants, as its attempts need it.
 pub struct Wanted {
@@ -43,24 +43,30 @@ pub struct Wanted {
     pub model_span: Range<usize>,
     /// The model as the client wrote it.
     pub client_model: String,
-    /// The resolved model.
-    pub model: Arc<str>,
     /// Whether a stream is wanted.
     pub stream: bool,
     /// Whether the usage chunk of a stream is wanted.
     pub include_usage: bool,
-    /// Time for the whole request.
-    pub deadline: Duration,
+    /// Whether somebody may declare not to be able to serve it, and what it needs then.
+    pub needs: Needs,
+    /// The deadline that the client asks for.
+    pub deadline: Option<Duration>,
     /// The key that asks.
     pub key: Arc<Key>,
 }
 
 impl Wanted {
     /// Asks configuration and this replica's views again whether a candidate may be used now. Not knowing is a no.
-    pub(super) fn recheck(&self, replica: &Replica, candidate: &Candidate) -> Result<Ability, SkipReason> {
+    pub(super) fn recheck(
+        &self,
+        replica: &Replica,
+        route: &Resolved,
+        candidate: &Candidate,
+    ) -> Result<Ability, SkipReason> {
         let now = (replica.clock)().ok_or(SkipReason::NotAuthorised)?;
-        let ability = self.ability(&replica.snapshot(), candidate, now)?;
-        let row = replica.views.judge(&ability, now);
+        let snapshot = replica.snapshot();
+        let ability = self.ability(&snapshot, route, candidate, now)?;
+        let row = replica.views.judge(snapshot.catalog(), &ability, now);
         match row.skip {
             None => Ok(ability),
             // What the plan took as a probe or as a last resort is still that.
@@ -68,20 +74,34 @@ impl Wanted {
                 Ok(ability)
             }
             Some(SkipReason::SoftBlocked) if candidate.last_resort => Ok(ability),
+            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen) if candidate.despite_open => Ok(ability),
             Some(why) => Err(why),
         }
     }
 
     /// The candidate's channel as it is now.
-    pub(super) fn channel(&self, replica: &Replica, candidate: &Candidate) -> Result<Arc<Channel>, SkipReason> {
+    pub(super) fn channel(
+        &self,
+        replica: &Replica,
+        route: &Resolved,
+        candidate: &Candidate,
+    ) -> Result<Arc<Channel>, SkipReason> {
         let now = (replica.clock)().ok_or(SkipReason::NotAuthorised)?;
-        self.ability(&replica.snapshot(), candidate, now).map(|ability| ability.channel)
+        self.ability(&replica.snapshot(), route, candidate, now).map(|ability| ability.channel)
     }
 
-    fn ability(&self, snapshot: &Snapshot, candidate: &Candidate, now: LogTime) -> Result<Ability, SkipReason> {
-        let names = [self.client_model.as_str(), &self.model];
+    fn ability(
+        &self,
+        snapshot: &Snapshot,
+        route: &Resolved,
+        candidate: &Candidate,
+        now: LogTime,
+    ) -> Result<Ability, SkipReason> {
+        let target = usize::try_from(candidate.target).ok().and_then(|at| route.targets.get(at));
+        let model = &target.ok_or(SkipReason::NotAuthorised)?.model;
+        let names = [self.client_model.as_str(), model];
         let authorised = snapshot.authorise(self.key.id, &names, now).map_err(|_| SkipReason::NotAuthorised)?;
-        snapshot.may_serve(&authorised, &self.model, candidate.source.source).cloned()
+        snapshot.may_serve(&authorised, model, candidate.source.source).cloned()
     }
 }
 
@@ -89,8 +109,8 @@ impl Wanted {
 pub struct Admitted {
     /// Its record.
     pub record: Box<Record>,
-    /// Its plan.
-    pub plan: Box<Plan>,
+    /// Its candidates.
+    pub course: Box<Course>,
     /// What it wants.
     pub wanted: Wanted,
     /// Its ids.
@@ -138,7 +158,7 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
     };
     let asked = async {
         let body = read_body(&head.headers, body, replica.limits.max_body_bytes).await?;
-        want(&head.headers, body, authorised, &wishes)
+        want(&head.headers, body, authorised, &wishes, snapshot.declares())
     };
     let (wanted, authorised) = match asked.await {
         Ok(found) => found,
@@ -189,20 +209,32 @@ fn want(
     body: Bytes,
     authorised: Authorised,
     wishes: &Wishes,
+    declared: bool,
 ) -> Result<(Wanted, Authorised), Refusal> {
     let peeked = peek(&body).map_err(|error| unreadable(&error))?;
     let wanted = Wanted {
         client_model: peeked.model.clone().into_owned(),
-        model: peeked.model.as_ref().into(),
+        needs: if declared { needs(&peeked, body.len()) } else { Needs::default() },
         model_span: peeked.model_span.clone(),
         stream: peeked.stream,
         include_usage: peeked.include_usage,
-        deadline: Policy::default().within(wishes.deadline).deadline,
+        deadline: wishes.deadline,
         key: authorised.key.clone(),
         headers: headers::outbound(headers),
         body: body.clone(),
     };
     Ok((wanted, authorised))
+}
+
+fn needs(peeked: &Peek<'_>, body: usize) -> Needs {
+    Needs {
+        tools: peeked.has_tools,
+        vision: peeked.shows_images(),
+        json_schema: peeked.schema.is_some(),
+        body_bytes: u64::try_from(body).unwrap_or(u64::MAX),
+        tokens: peeked.max_tokens.unwrap_or(0),
+        more_than: None,
+    }
 }
 
 fn unreadable(error: &PeekError) -> Refusal {
@@ -224,25 +256,44 @@ struct Parts<'a> {
 impl Parts<'_> {
     async fn plan(self, wanted: Wanted, ids: Ids) -> Admission {
         let replica = self.replica;
-        let names = [wanted.client_model.as_str(), &wanted.model];
-        if let Err(denied) = self.snapshot.authorise(wanted.key.id, &names, self.now) {
-            return Admission::Refused { ids, refusal: denied_as(&denied) };
-        }
         let group = self.authorised.group.id;
-        let Some(abilities) = self.snapshot.index().model(group, &wanted.model) else {
-            return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
+        let route = match self.route(&wanted) {
+            Ok(route) => route,
+            Err(denied) => return Admission::Refused { ids, refusal: denied_as(&denied) },
         };
+        let policy = self.snapshot.catalog().request_policy(group, route.route, Some(wanted.key.id));
+        let offered = |target: &ResolvedTarget| self.snapshot.index().model(group, &target.model).is_some();
+        if !route.targets.iter().any(offered) {
+            return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
+        }
         let reservation = match replica.outbox().reserve() {
             Ok(reservation) => Some(reservation),
             Err(OutboxError::Full) if replica.recording.outbox_full == OutboxFull::Count => None,
             Err(error) => return Admission::Refused { ids, refusal: unwritable(&error) },
         };
-        let probe_free = |row: &waybill_domain::selector::table::Row| {
-            row.half_open.as_deref().is_some_and(|opening| replica.probes.seems_free(row.source.source, opening))
+        let wish = Wish { group, route, policy, needs: wanted.needs };
+        let Some(course) = Course::plan(replica, self.snapshot, wish, self.now) else {
+            return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
         };
-        let Planned { plan, first_use } =
-            replica.tables.plan(self.snapshot, &replica.views, (group, &wanted.model), abilities, self.now, probe_free);
-        self.begin(wanted, ids, reservation, Box::new(plan), first_use).await
+        self.begin(wanted, ids, reservation, Box::new(course)).await
+    }
+
+    /// What the model's name stands for, as far as the key may use it: under the name that the client wrote, or under
+    /// the target's own.
+    fn route(&self, wanted: &Wanted) -> Result<Resolved, Denied> {
+        let resolved = self.snapshot.resolve(self.authorised.group.id, &wanted.client_model);
+        let may = |model: &str| {
+            self.snapshot.authorise(wanted.key.id, &[wanted.client_model.as_str(), model], self.now).map(|_| ())
+        };
+        if wanted.key.models.is_empty() {
+            return may(&wanted.client_model).map(|()| resolved);
+        }
+        let targets: Vec<ResolvedTarget> =
+            resolved.targets.iter().filter(|target| may(&target.model).is_ok()).cloned().collect();
+        if targets.is_empty() {
+            may(&wanted.client_model)?;
+        }
+        Ok(Resolved { targets: targets.into(), ..resolved })
     }
 
     async fn begin(
@@ -250,30 +301,32 @@ impl Parts<'_> {
         wanted: Wanted,
         ids: Ids,
         reservation: Option<Reservation>,
-        mut plan: Box<Plan>,
-        first_use: Option<FirstUse>,
+        mut course: Box<Course>,
     ) -> Admission {
         let replica = self.replica;
-        let admitted = self.admitted(&wanted, &plan);
+        let policy = Policy::from(course.policy()).within(wanted.deadline);
+        let admitted = self.admitted(&wanted, &course, policy.deadline);
         let opening = Opening {
-            policy: Policy { deadline: wanted.deadline, ..Policy::default() },
+            policy,
             client_retry: self.wishes.retry.unwrap_or(0),
+            needs: wanted.needs,
             ..Opening::new(wanted.stream, (replica.dice)())
         };
         let story = Story {
             id: ids.request,
             stream: wanted.stream,
-            model: wanted.model.clone(),
+            table: course.present().table().hash(),
             config: self.snapshot.position(),
             admitted_at: self.now,
             clock: replica.clock.clone(),
             rn: 0,
         };
         let mut record = Box::new(Record::new(replica.clone(), reservation, story, Machine::new(opening)));
-        let unavailable = plan.unavailable();
+        let unavailable = course.present().unavailable();
+        let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;
-        let at_once = if acked { None } else { choose(replica, &wanted, &mut record, &mut plan).await };
+        let at_once = if acked { None } else { choose(replica, &wanted, &mut record, &mut course).await };
         let mut begun = at_once.is_some();
         if let Err(error) = record.admit(first_use, admitted, at_once) {
             let refusal = match &error {
@@ -284,34 +337,37 @@ impl Parts<'_> {
             return Admission::Refused { ids, refusal };
         }
         replica.metrics.admitted(self.arrived.elapsed());
-        if acked && unavailable.is_none() {
+        if acked {
             if !record.acknowledged().await {
-                return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &plan) };
+                return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &mut course) };
             }
-            if let Some(running) = choose(replica, &wanted, &mut record, &mut plan).await {
+            if let Some(running) = choose(replica, &wanted, &mut record, &mut course).await {
                 begun = record.start(running);
             }
         }
         if !begun {
-            let refusal = nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), self.now);
+            let refusal = self.nobody(&course, unavailable);
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
             record.end_acknowledged().await;
             return Admission::Ended { ids, refusal };
         }
-        Admission::Admitted(Box::new(Admitted { record, plan, wanted, ids }))
+        Admission::Admitted(Box::new(Admitted { record, course, wanted, ids }))
     }
 
-    fn admitted(&self, wanted: &Wanted, plan: &Plan) -> RequestAdmitted {
+    fn admitted(&self, wanted: &Wanted, course: &Course, deadline: Duration) -> RequestAdmitted {
+        let plan = course.present();
         let candidates: SmallVec<[_; 8]> = plan.first_candidates(8);
         RequestAdmitted {
             key: wanted.key.id,
             group: self.authorised.group.id,
             protocol: Protocol::OpenaiChat,
             client_model: wanted.client_model.clone(),
-            model: wanted.model.to_string(),
+            model: course.model().to_string(),
+            route: course.wish().route.route,
+            needs: wanted.needs.named().into_vec(),
             stream: wanted.stream,
             body_bytes: u64::try_from(wanted.body.len()).unwrap_or(u64::MAX),
-            deadline_ms: u64::try_from(wanted.deadline.as_millis()).unwrap_or(u64::MAX),
+            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
             table: Some(plan.table().hash()),
             candidates: candidates.into_vec(),
             candidate_count: plan.candidate_count(),
@@ -320,30 +376,46 @@ impl Parts<'_> {
             client_request_id: self.wishes.client_id.clone(),
         }
     }
+
+    /// The answer when nobody can be asked.
+    fn nobody(&self, course: &Course, unavailable: Option<Unavailable>) -> Refusal {
+        let plan = course.present();
+        if let [missing, ..] = plan.missing()
+            && plan.candidate_count() == 0
+        {
+            let message = format!(
+                "No source that is available to this API key offers what the request needs: {}.",
+                missing.as_str()
+            );
+            return Refusal::saying(PublicCode::CapabilityMissing, message);
+        }
+        nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), self.now)
+    }
 }
 
-/// Prepares an attempt at the first source that can be asked. The place in the wheel belongs to a source that is asked;
-/// anything else gives it back.
-async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, plan: &mut Plan) -> Option<Running> {
-    let first = first_order(replica, wanted, record, plan).await;
-    if let Some(commit) = plan.commit().copied()
-        && first.as_ref().is_none_or(|(order, ..)| order.candidate.source.source != commit.source)
-    {
-        replica.tables.give_back(plan.table(), &commit);
-    }
-    first.map(|(order, channel, permit)| record.prepare(order, channel, permit))
+/// Prepares an attempt at the first source that can be asked.
+async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, course: &mut Course) -> Option<Running> {
+    let first = first_order(replica, wanted, record, course).await;
+    course.settle(first.as_ref().map(|(order, ..)| order));
+    first.map(|(order, channel, permit)| record.prepare(order, channel, permit, course))
 }
 
 type First = (Order, Arc<Channel>, Option<crate::probes::Permit>);
 
 /// The first order that can be carried out.
-async fn first_order(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, plan: &mut Plan) -> Option<First> {
+async fn first_order(
+    replica: &Arc<Replica>,
+    wanted: &Wanted,
+    record: &mut Record,
+    course: &mut Course,
+) -> Option<First> {
     // The log was waited for since the plan was made.
     let waited = replica.recording.durability == Durability::Acked;
+    let route = course.wish().route.clone();
     loop {
         let now = record.now();
-        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, candidate).map(|_| ());
-        let order = match record.machine().next(now, plan, &mut recheck) {
+        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
+        let order = match record.machine().next(now, course, &mut recheck) {
             Step::Dispatch(order) => order,
             Step::Wait { .. } | Step::Stop(_) => return None,
         };
@@ -351,7 +423,7 @@ async fn first_order(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Recor
             record.machine().passed_over(why);
             continue;
         }
-        match prepare(replica, wanted, &order).await {
+        match prepare(replica, wanted, &route, &order).await {
             Ok((channel, permit)) => return Some((*order, channel, permit)),
             Err(why) => record.machine().passed_over(why),
         }
@@ -374,10 +446,8 @@ fn nobody(unavailable: Unavailable, now: LogTime) -> Refusal {
 }
 
 /// Closes a request whose admission the log didn't acknowledge in time; nothing of it was dispatched.
-fn unacknowledged(replica: &Replica, record: &mut Record, plan: &Plan) -> Refusal {
-    if let Some(commit) = plan.commit() {
-        replica.tables.give_back(plan.table(), commit);
-    }
+fn unacknowledged(replica: &Replica, record: &mut Record, course: &mut Course) -> Refusal {
+    course.settle(None);
     replica.metrics.unacknowledged(Unacknowledged::Admission);
     let refusal = Refusal { retry_after: Some(Duration::from_secs(5)), ..Refusal::of(PublicCode::LogUnavailable) };
     record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());

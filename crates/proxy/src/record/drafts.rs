@@ -1,6 +1,5 @@
 //! The events of one request, in their order.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use waybill_domain::attempt::Outcome;
@@ -9,7 +8,7 @@ use waybill_domain::selector::Revisions;
 use waybill_event::control::{BreakerHalfOpened, ProbeFinished, ProbeOf};
 use waybill_event::failure::Sent;
 use waybill_event::money::Usage;
-use waybill_event::selection::Next;
+use waybill_event::selection::{Next, TableHash};
 use waybill_event::traffic::{
     AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SelectionTable, SourceOutcome,
 };
@@ -34,8 +33,8 @@ pub struct Story {
     pub id: RequestId,
     /// Whether the client wants a stream.
     pub stream: bool,
-    /// The resolved model.
-    pub model: Arc<str>,
+    /// The table of the admission.
+    pub table: TableHash,
     /// The configuration in force.
     pub config: ConfigPosition,
     /// When it was admitted; later times come from the clock.
@@ -69,11 +68,13 @@ impl Story {
         let order = &running.order;
         let started = AttemptStarted {
             attempt: order.attempt,
-            model: self.model.to_string(),
+            model: running.model.to_string(),
             upstream_model: order.candidate.upstream_model.to_string(),
             why: order.why,
             priority: order.candidate.priority,
             place: order.candidate.place,
+            target: order.candidate.target,
+            table: running.table,
             skips: order.skips.to_vec(),
             credential_revision,
             timeout_ms: u64::from(millis(order.limits.whole.or(order.limits.first_content).unwrap_or_default())),
@@ -85,7 +86,7 @@ impl Story {
     pub(super) fn attempt_finished(&self, running: &Running, now: Duration) -> AttemptFinished {
         AttemptFinished {
             attempt: running.order.attempt,
-            model: self.model.to_string(),
+            model: running.model.to_string(),
             upstream_model: running.order.candidate.upstream_model.to_string(),
             kind: FailureKind::Success,
             rule: "local/success@v1".to_owned(),

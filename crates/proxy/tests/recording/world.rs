@@ -231,7 +231,7 @@ async fn configure(memory: &Memory, upstream: &ScriptedUpstream, peppers: &Peppe
         base_url: upstream.base_url(SOURCE),
         base_url_revision: 1,
         credential: Some(CredentialRef { revision, fingerprint: "f".to_owned() }),
-        models: vec![ChannelModel { name: "m".to_owned(), upstream: None }],
+        models: vec![ChannelModel::named("m")],
         groups: vec![group],
         priority: 100,
         weight: 1,

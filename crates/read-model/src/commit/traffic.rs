@@ -57,8 +57,8 @@ async fn load(connection: &mut PgConnection, touched: &Touched) -> Result<Traffi
     for row in of_requests::<AttemptRow>(connection, touched.attempts.iter().map(|&(id, _)| id)).await? {
         rows.attempts.insert((row.request_id, row.attempt), row);
     }
-    for row in of_requests::<OutcomeRow>(connection, touched.outcomes.iter().map(|&(id, _)| id)).await? {
-        rows.outcomes.insert((row.request_id, row.source), row);
+    for row in of_requests::<OutcomeRow>(connection, touched.outcomes.iter().map(|(id, ..)| *id)).await? {
+        rows.outcomes.insert((row.request_id, row.source, row.upstream_model.clone()), row);
     }
     if !touched.transitions.is_empty() {
         let ids: Vec<&String> = touched.transitions.iter().collect();

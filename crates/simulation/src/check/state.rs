@@ -120,6 +120,7 @@ fn announcements(ground: &Ground, reference: &Reference, log: &Log) {
             Body::BreakerOpened(_)
             | Body::BreakerClosed(_)
             | Body::BlockSet(_)
+            | Body::BlockLifted(_)
             | Body::SourceDisabled(_)
             | Body::SourceEnabled(_) => placed.event.identity.to_string(),
             _ => continue,

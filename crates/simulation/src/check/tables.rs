@@ -70,13 +70,14 @@ fn derive(
         let candidate = recorded.candidates.iter().find(|candidate| candidate.source == ability.source);
         let candidate = candidate.ok_or_else(|| format!("{} is missing", ability.source))?;
         let view = view(owner, ability, candidate, log, reference)?;
-        let mut row = Row::judge(ability, Some(&view), Load::default(), recorded.as_of);
+        let by_hand = catalog.catalog().by_hand(ability.source, &ability.upstream_model);
+        let mut row = Row::judge(ability, Some(&view), Load::default(), by_hand, recorded.as_of);
         // Load is a recorded input.
         row.factors.load = candidate.factors.load;
         row.effective = effective(row.weight, row.factors);
         rows.push(row);
     }
-    Ok(Table::of((recorded.group, model), rows, recorded.as_of, config).to_event())
+    Ok(Table::of((recorded.group, model), rows, recorded.as_of, config, 100).to_event())
 }
 
 /// The view of a source that the replica had.

@@ -86,7 +86,7 @@ impl Wire {
         let snapshot = replica.snapshot();
         let abilities = snapshot.index().iter().flat_map(|(_, _, abilities)| abilities.iter());
         let ability = abilities.into_iter().find(|a| a.source == source && *a.upstream_model == *upstream_model)?;
-        Some(replica.views().judge(ability, now))
+        Some(replica.views().judge(snapshot.catalog(), ability, now))
     }
 
     fn begin(self: &Arc<Self>, request: &Request<Bytes>) -> (Answer, Under) {

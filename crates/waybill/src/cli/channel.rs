@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::Usage;
 use super::api::Api;
+use super::capabilities::split;
 use super::credential::Credential;
 use super::output::{Table, edited, inner, list, member, plain};
 use super::reason::{Reason, Version, members, put};
@@ -64,8 +65,9 @@ struct Settings {
     /// The provider's kind: openai, azure, openrouter, generic …
     #[arg(long)]
     provider: Option<String>,
-    /// A model it offers, as NAME or NAME=UPSTREAM_NAME; give it once for each.
-    #[arg(long = "model", value_name = "NAME[=UPSTREAM]")]
+    /// A model it offers, as NAME or NAME=UPSTREAM_NAME; give it once for each. Capabilities may follow:
+    /// NAME,context_window=128000,max_body_bytes=1000000,tools=true,vision=true,json_schema=true.
+    #[arg(long = "model", value_name = "NAME[=UPSTREAM][,CAPABILITY=VALUE…]")]
     models: Option<Vec<String>>,
     /// A group it serves, by id or name; give it once for each.
     #[arg(long = "group", value_name = "GROUP")]
@@ -121,7 +123,7 @@ pub(crate) struct Edit {
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// A further model; give it once for each.
-    #[arg(long = "add-model", value_name = "NAME[=UPSTREAM]", conflicts_with = "models")]
+    #[arg(long = "add-model", value_name = "NAME[=UPSTREAM][,CAPABILITY=VALUE…]", conflicts_with = "models")]
     add_models: Vec<String>,
     /// A model it no longer offers; give it once for each.
     #[arg(long = "remove-model", value_name = "NAME", conflicts_with = "models")]
@@ -138,11 +140,21 @@ pub(crate) struct Edit {
     version: Version,
 }
 
-fn model(text: &str) -> Value {
-    match text.split_once('=') {
-        Some((name, upstream)) => json!({"name": name, "upstream": upstream}),
-        None => text.into(),
+fn model(text: &str) -> Result<Value, Usage> {
+    let (named, capabilities) = split(text)?;
+    let (name, upstream) = named.split_once('=').map_or((named, None), |(name, upstream)| (name, Some(upstream)));
+    let mut fields = Map::new();
+    put(&mut fields, "upstream", upstream);
+    put(&mut fields, "capabilities", capabilities);
+    if fields.is_empty() {
+        return Ok(name.into());
     }
+    put(&mut fields, "name", Some(name));
+    Ok(fields.into())
+}
+
+fn models(texts: &[String]) -> Result<Vec<Value>, Usage> {
+    texts.iter().map(|text| model(text)).collect()
 }
 
 /// A group by id where it is all digits, else by name.
@@ -162,7 +174,7 @@ impl Settings {
     /// Puts what is given into a body. `held` is the channel as it is, for settings that are parts of a member.
     fn put(self, body: &mut Map<String, Value>, held: &Value) -> anyhow::Result<()> {
         put(body, "provider", self.provider);
-        put(body, "models", self.models.map(|models| models.iter().map(|m| model(m)).collect::<Vec<_>>()));
+        put(body, "models", self.models.as_deref().map(models).transpose()?);
         put(body, "groups", self.groups.map(|groups| groups.iter().map(|g| group(g)).collect::<Vec<_>>()));
         put(body, "priority", self.priority);
         put(body, "weight", self.weight);
@@ -230,7 +242,7 @@ impl Edit {
         if !self.add_models.is_empty() || !self.remove_models.is_empty() {
             let kept = list(&held, "models").iter();
             let kept = kept.filter(|held| !self.remove_models.contains(&member(held, "name")));
-            let models = kept.cloned().chain(self.add_models.iter().map(|text| model(text)));
+            let models = kept.cloned().chain(models(&self.add_models)?);
             body.insert("models".to_owned(), models.collect());
         }
         self.settings.put(&mut body, &held)?;

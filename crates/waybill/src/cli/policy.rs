@@ -1,29 +1,39 @@
 //! `waybill policy`.
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Usage;
 use super::api::Api;
-use super::output::{inner, member};
+use super::output::{inner, list, member};
 use super::reason::Reason;
 
-/// The numbers that breakers and blocks go by.
+/// The numbers that requests, breakers and blocks go by.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
-    /// Show the policies in force.
-    Get,
+    /// Show the numbers in force, and which scope sets which.
+    Get(Get),
     /// Change numbers of a policy.
     Set(Set),
+}
+
+/// Showing numbers.
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Only this scope, and what is in force there.
+    #[arg(long)]
+    scope: Option<String>,
 }
 
 /// Changing numbers.
 #[derive(Debug, Args)]
 pub(crate) struct Set {
-    /// What they apply to: `global`, or a source such as `channel:1`.
+    /// What they apply to: global, provider:NAME, channel:X, channel:X/UPSTREAM_MODEL, group:X, route:X or key:X, where X
+    /// is an id or a name.
     #[arg(long, default_value = "global")]
     scope: String,
-    /// Numbers, as NAME=VALUE, e.g. source_breaker.open_ms=10000.
+    /// Numbers, as NAME=VALUE, e.g. selector.source_breaker.open_ms=10000 or request.strategy=least_busy; without a
+    /// value the scope no longer sets it.
     #[arg(required = true, value_name = "NAME=VALUE")]
     numbers: Vec<String>,
     #[command(flatten)]
@@ -32,69 +42,110 @@ pub(crate) struct Set {
 
 impl Policy {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
-        let policies = api.get(&["policy"], &[]).await?;
         match self {
-            Self::Get if api.wants_json() => Ok(api.out().json(&policies)?),
-            Self::Get => {
-                let mut out = api.out();
-                let global = policies.get("global").unwrap_or(&Value::Null);
-                let version = match member(global, "version").as_str() {
-                    "0" => "built in".to_owned(),
-                    version => format!("version {version}"),
-                };
-                out.line(&format!("global ({version})"))?;
-                out.line(&numbers(global))?;
-                for (source, policy) in policies.get("sources").and_then(Value::as_object).into_iter().flatten() {
-                    out.line(&format!("{source} (version {})", member(policy, "version")))?;
-                    out.line(&numbers(policy))?;
+            Self::Get(Get { scope }) => {
+                let one = scope.is_some();
+                let shown = api.get(&["policy"], &[("scope", scope)]).await?;
+                if api.wants_json() {
+                    return Ok(api.out().json(&shown)?);
                 }
-                Ok(())
+                Ok(api.out().line(&if one { told_one(&shown) } else { told_all(&shown) })?)
             }
-            Self::Set(set) => set.run(api, &policies).await,
+            Self::Set(set) => set.run(api).await,
         }
     }
 }
 
-fn numbers(policy: &Value) -> String {
-    let Some(selector) = policy.get("selector").and_then(Value::as_object) else { return String::new() };
-    let mut lines = Vec::new();
-    for (name, value) in selector {
-        match value.as_object() {
-            Some(inside) => lines.extend(inside.iter().map(|(inner, value)| format!("  {name}.{inner} = {value}"))),
-            None => lines.push(format!("  {name} = {value}")),
-        }
+fn told_all(policies: &Value) -> String {
+    let mut lines = vec![told_one(policies.get("global").unwrap_or(&Value::Null))];
+    for policy in list(policies, "policies").iter().filter(|policy| member(policy, "scope") != "global") {
+        lines.push(format!("{} sets (version {})", member(policy, "scope"), member(policy, "version")));
+        lines.extend(numbers(policy));
     }
     lines.join("\n")
 }
 
-/// Puts a number where `name` says. Only numbers that are there can be changed.
-fn change(selector: &mut Value, text: &str) -> Result<(), Usage> {
-    let parts = text.split_once('=').and_then(|(name, value)| Some((name.trim(), value.trim().parse::<u64>().ok()?)));
-    let (name, value) = parts.ok_or_else(|| Usage(format!("{text:?} isn't of the form NAME=NUMBER")))?;
-    let held = selector.pointer_mut(&format!("/{}", name.replace('.', "/"))).filter(|held| held.is_number());
-    *held.ok_or_else(|| Usage(format!("there is no number {name:?}; see `waybill policy get`")))? = value.into();
+fn told_one(policy: &Value) -> String {
+    let scope = member(policy, "scope");
+    let head = match member(policy, "version").as_str() {
+        "0" => format!("in force for {scope}, which sets nothing itself"),
+        version => format!("in force for {scope} (version {version}; * is set here)"),
+    };
+    let mut lines = vec![head];
+    let set = numbers(policy);
+    for number in numbers(policy.get("in_force").unwrap_or(&Value::Null)) {
+        lines.push(if set.contains(&number) { format!("{number} *") } else { number });
+    }
+    lines.join("\n")
+}
+
+/// One line for each number.
+fn numbers(policy: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for part in ["selector", "request"] {
+        flatten(part, policy.get(part).unwrap_or(&Value::Null), &mut lines);
+    }
+    lines
+}
+
+fn flatten(name: &str, value: &Value, lines: &mut Vec<String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => {
+            fields.iter().for_each(|(inner, value)| flatten(&format!("{name}.{inner}"), value, lines))
+        }
+        Value::String(word) => lines.push(format!("  {name} = {word}")),
+        value => lines.push(format!("  {name} = {value}")),
+    }
+}
+
+/// Puts a number where `text` says, or takes it away. Only what is built in can be set.
+fn change(held: &mut Value, built_in: &Value, text: &str) -> Result<(), Usage> {
+    let form = || Usage(format!("{text:?} isn't of the form NAME=VALUE"));
+    let (name, value) = text.split_once('=').map(|(name, value)| (name.trim(), value.trim())).ok_or_else(form)?;
+    let pointer = |name: &str| format!("/{}", name.replace('.', "/"));
+    let known = |name: &str| built_in.pointer(&pointer(name)).is_some_and(|value| !value.is_object());
+    // The part may be left out where the name alone tells it.
+    let full = [name.to_owned(), format!("selector.{name}"), format!("request.{name}")];
+    let full = full.into_iter().find(|name| known(name));
+    let full = full.ok_or_else(|| Usage(format!("there is no number {name:?}; see `waybill policy get`")))?;
+    let mut parts: Vec<&str> = full.split('.').collect();
+    let last = parts.pop().unwrap_or_default();
+    let mut inside = held;
+    for part in parts {
+        if !inside.is_object() {
+            *inside = Value::Object(Map::new());
+        }
+        let Some(fields) = inside.as_object_mut() else { return Ok(()) };
+        inside = fields.entry(part).or_insert_with(|| Value::Object(Map::new()));
+    }
+    let Some(fields) = inside.as_object_mut() else { return Ok(()) };
+    if value.is_empty() {
+        fields.remove(last);
+    } else {
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        fields.insert(last.to_owned(), value);
+    }
     Ok(())
 }
 
 impl Set {
-    async fn run(self, api: &Api, policies: &Value) -> anyhow::Result<()> {
-        let global = policies.get("global").cloned().unwrap_or_default();
-        let own = if self.scope == "global" {
-            Some(&global)
-        } else {
-            policies.get("sources").and_then(|sources| sources.get(&self.scope))
-        };
-        // A source without numbers of its own begins with the global ones.
-        let mut selector = own.unwrap_or(&global).get("selector").cloned().unwrap_or_default();
+    async fn run(self, api: &Api) -> anyhow::Result<()> {
+        let policies = api.get(&["policy"], &[]).await?;
+        let built_in = policies.get("built_in").cloned().unwrap_or_default();
+        let held = api.get(&["policy"], &[("scope", Some(self.scope.clone()))]).await?;
+        let part = |name: &str| held.get(name).cloned().unwrap_or_default();
+        let mut set = json!({"selector": part("selector"), "request": part("request")});
         for number in &self.numbers {
-            change(&mut selector, number)?;
+            change(&mut set, &built_in, number)?;
         }
-        let version = own.and_then(|own| own.get("version")).cloned().unwrap_or_else(|| 0.into());
-        let mut body = json!({"scope": self.scope, "expected_version": version, "selector": selector});
-        if let Some(body) = body.as_object_mut() {
+        let version = held.get("version").cloned().unwrap_or_default();
+        if let Some(body) = set.as_object_mut() {
+            body.insert("scope".to_owned(), self.scope.clone().into());
+            body.insert("expected_version".to_owned(), version);
             self.reason.put(body);
         }
-        let answer = api.put(&["policy"], &body).await?;
+        let answer = api.put(&["policy"], &set).await?;
         if api.wants_json() {
             return Ok(api.out().json(&answer)?);
         }
@@ -109,12 +160,31 @@ mod tests {
 
     #[test]
     fn only_numbers_that_exist_are_changed() {
-        let mut selector = json!({"source_breaker": {"open_ms": 1}, "late_after_ms": 2});
-        change(&mut selector, "source_breaker.open_ms=500").unwrap();
-        change(&mut selector, "late_after_ms = 9").unwrap();
-        assert_eq!(selector, json!({"source_breaker": {"open_ms": 500}, "late_after_ms": 9}));
-        for wrong in ["open_ms=1", "source_breaker=1", "late_after_ms=x", "late_after_ms"] {
-            assert!(change(&mut selector, wrong).is_err(), "{wrong}");
+        let built_in = json!({
+            "selector": {"source_breaker": {"open_ms": 1}, "late_after_ms": 2},
+            "request": {"strategy": "smooth_wrr", "max_walk": 3},
+        });
+        let mut set = json!({"selector": {}, "request": {"max_walk": 4}});
+        for text in
+            ["source_breaker.open_ms=500", "selector.late_after_ms = 9", "request.strategy=least_busy", "max_walk="]
+        {
+            change(&mut set, &built_in, text).unwrap();
         }
+        let expected = json!({
+            "selector": {"source_breaker": {"open_ms": 500}, "late_after_ms": 9},
+            "request": {"strategy": "least_busy"},
+        });
+        assert_eq!(set, expected);
+        for wrong in ["open_ms=1", "source_breaker=1", "late_after_ms", "request.none=2"] {
+            assert!(change(&mut set, &built_in, wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_force_is_told_number_by_number() {
+        let policy = json!({"scope": "route:1", "version": 2, "request": {"max_walk": 4},
+            "in_force": {"request": {"max_walk": 4, "strategy": "smooth_wrr"}}});
+        let expected = "in force for route:1 (version 2; * is set here)\n  request.max_walk = 4 *\n  request.strategy = smooth_wrr";
+        assert_eq!(told_one(&policy), expected);
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct Fields<'a> {
     pub(super) n: Option<&'a str>,
     pub(super) tools: Option<&'a str>,
     pub(super) functions: Option<&'a str>,
+    pub(super) response_format: Option<&'a str>,
     pub(super) duplicate: Option<&'static str>,
 }
 
@@ -60,6 +61,7 @@ impl<'a> Fields<'a> {
             "n" => ("n", &mut self.n),
             "tools" => ("tools", &mut self.tools),
             "functions" => ("functions", &mut self.functions),
+            "response_format" => ("response_format", &mut self.response_format),
             _ => return None,
         })
     }

@@ -19,7 +19,7 @@ fn reads_what_is_asked_wherever_it_stands() {
         assert!(peek.stream && peek.include_usage && peek.has_tools);
         assert_eq!(peek.max_tokens, Some(20));
         assert_eq!(peek.choices, 2);
-        assert_eq!(peek.messages_bytes, r#"[{"role":"user","content":"model \"x\""}]"#.len());
+        assert_eq!(peek.messages, r#"[{"role":"user","content":"model \"x\""}]"#);
     });
 }
 
@@ -94,4 +94,16 @@ fn json_faults_say_where_and_quote_nothing() {
 fn deep_nesting_in_unread_fields_is_no_danger() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let _ = peek(format!(r#"{{"model":"m","messages":[],"x":{deep}}}"#).as_bytes());
+}
+
+#[test]
+fn what_the_request_needs_is_seen() {
+    let body = br#"{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}],
+        "response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"}}}}"#;
+    let seen = peek(body).unwrap();
+    assert!(seen.shows_images());
+    assert_eq!(seen.schema, Some(r#"{"type":"object"}"#));
+    let plain = peek(br#"{"model":"m","messages":[],"response_format":{"type":"json_object"}}"#).unwrap();
+    assert!(!plain.shows_images());
+    assert_eq!(plain.schema, None);
 }

@@ -12,7 +12,7 @@ fn channel(id: u64, models: &[&str], groups: &[u64], priority: i32) -> Arc<Chann
         base_url: "https://up.example".to_owned(),
         base_url_revision: 1,
         credential: Some(CredentialRef { revision: 1, fingerprint: "aa".to_owned() }),
-        models: models.iter().map(|name| ChannelModel { name: (*name).to_owned(), upstream: None }).collect(),
+        models: models.iter().map(|name| ChannelModel::named(*name)).collect(),
         groups: groups.iter().copied().map(GroupId::new).collect(),
         priority,
         weight: 1,

@@ -1,10 +1,12 @@
 //! The steps from the catalogue to the manifest, each decided on a scratch copy in which the earlier ones are folded.
 
-use waybill_event::config::{ChannelModel, ConfigChange, PolicyScope};
-use waybill_event::{ChannelId, ConfigPosition, GroupId, KeyId};
+mod prune;
 
-use super::{ChannelEntry, GroupEntry, KeyEntry, MAX_CHANGES, Manifest, Supplies};
-use crate::catalog::{Catalog, Command, Rejection, channel, decide, diff, group, key, policy};
+use waybill_event::ConfigPosition;
+use waybill_event::config::{ChannelModel, ConfigChange, PolicyScope, Target};
+
+use super::{ChannelEntry, GroupEntry, KeyEntry, MAX_CHANGES, Manifest, PolicyEntry, RouteEntry, Supplies};
+use crate::catalog::{Catalog, Command, Rejection, channel, decide, diff, group, key, policy, route};
 
 /// One change with what it means to people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +41,7 @@ pub fn plan(catalog: &Catalog, manifest: &Manifest, supplies: &Supplies) -> Resu
     unique("groups", manifest.groups.iter().map(|entry| entry.name.as_str()))?;
     unique("channels", manifest.channels.iter().map(|entry| entry.name.as_str()))?;
     unique("keys", manifest.keys.iter().map(|entry| entry.name.as_str()))?;
+    unique("routes", manifest.routes.iter().map(|entry| entry.name.as_str()))?;
     let mut planner = Planner { scratch: catalog.clone(), supplies, steps: Vec::new() };
     for (i, entry) in manifest.groups.iter().enumerate() {
         within("groups", i, planner.group(entry))?;
@@ -49,12 +52,20 @@ pub fn plan(catalog: &Catalog, manifest: &Manifest, supplies: &Supplies) -> Resu
     for (i, entry) in manifest.keys.iter().enumerate() {
         within("keys", i, planner.key(entry))?;
     }
-    if let Some(selector) = manifest.policy {
-        let expected = planner.scratch.policies.get(&PolicyScope::Global).map_or(0, |policy| policy.version);
-        planner.run(&Command::Policy(policy::Command::Set { scope: PolicyScope::Global, expected, selector }))?;
+    for (i, entry) in manifest.routes.iter().enumerate() {
+        within("routes", i, planner.route(entry))?;
+    }
+    let mut set = Vec::with_capacity(manifest.policies.len());
+    for (i, entry) in manifest.policies.iter().enumerate() {
+        let scope = within("policies", i, policy::scope(&planner.scratch, &entry.scope))?;
+        if set.contains(&scope) {
+            return Err(Rejection::invalid(format!("policies/{i}/scope"), format!("{scope} is named twice")));
+        }
+        within("policies", i, planner.policy(scope.clone(), entry))?;
+        set.push(scope);
     }
     if manifest.prune {
-        planner.prune(manifest)?;
+        planner.prune(manifest, &set)?;
     }
     Ok(Plan { steps: planner.steps })
 }
@@ -70,7 +81,7 @@ fn unique<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Re
 }
 
 /// Says in which entry of the manifest a field is wrong.
-fn within(list: &str, i: usize, result: Result<(), Rejection>) -> Result<(), Rejection> {
+fn within<T>(list: &str, i: usize, result: Result<T, Rejection>) -> Result<T, Rejection> {
     result.map_err(|rejection| match rejection {
         Rejection::Invalid { field, message } => Rejection::Invalid { field: format!("{list}/{i}/{field}"), message },
         other => other,
@@ -180,27 +191,28 @@ impl Planner<'_> {
         }
     }
 
-    /// Deletes what isn't named; groups last, when nothing refers to them any more.
-    fn prune(&mut self, manifest: &Manifest) -> Result<(), Rejection> {
-        let named = |list: &[&str], name: &str| list.contains(&name);
-        let keys: Vec<&str> = manifest.keys.iter().map(|entry| entry.name.trim()).collect();
-        let channels: Vec<&str> = manifest.channels.iter().map(|entry| entry.name.trim()).collect();
-        let groups: Vec<&str> = manifest.groups.iter().map(|entry| entry.name.trim()).collect();
-        let keys: Vec<KeyId> =
-            self.scratch.keys.values().filter(|key| !named(&keys, &key.name)).map(|key| key.id).collect();
-        let channels: Vec<ChannelId> =
-            self.scratch.channels.values().filter(|c| !named(&channels, &c.name)).map(|c| c.id).collect();
-        let groups: Vec<GroupId> =
-            self.scratch.groups.values().filter(|g| !named(&groups, &g.name)).map(|g| g.id).collect();
-        for id in keys {
-            self.run(&Command::Key(key::Command::Revoke { id, expected: None }))?;
+    fn route(&mut self, entry: &RouteEntry) -> Result<(), Rejection> {
+        let name = entry.name.trim();
+        let targets = entry.targets.clone().map(|list| list.into_iter().map(Target::from).collect::<Vec<_>>());
+        let Some(old) = self.scratch.route_named(name) else {
+            let targets = targets.ok_or_else(|| Rejection::invalid("targets", "are needed for a new route"))?;
+            let groups = entry.groups.clone().unwrap_or_default();
+            let new = route::New { name: name.to_owned(), targets, groups, enabled: entry.enabled.unwrap_or(true) };
+            return self.run(&Command::Route(route::Command::Create(new)));
+        };
+        let (id, expected) = (old.id, old.version);
+        let patch = route::Patch { name: None, targets, groups: entry.groups.clone() };
+        self.run(&Command::Route(route::Command::Edit { id, expected, patch }))?;
+        match entry.enabled {
+            Some(true) => self.run(&Command::Route(route::Command::Enable { id, expected: None })),
+            Some(false) => self.run(&Command::Route(route::Command::Disable { id, expected: None })),
+            None => Ok(()),
         }
-        for id in channels {
-            self.run(&Command::Channel(channel::Command::Delete { id, expected: None }))?;
-        }
-        for id in groups {
-            self.run(&Command::Group(group::Command::Delete { id, expected: None }))?;
-        }
-        Ok(())
+    }
+
+    fn policy(&mut self, scope: PolicyScope, entry: &PolicyEntry) -> Result<(), Rejection> {
+        let expected = self.scratch.policies.get(&scope).map_or(0, |policy| policy.version);
+        let (selector, request) = (entry.selector, entry.request);
+        self.run(&Command::Policy(policy::Command::Set { scope, expected, selector, request }))
     }
 }

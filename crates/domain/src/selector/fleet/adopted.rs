@@ -1,11 +1,12 @@
 //! The configuration that the fold goes by, and the edits that wait for their marker.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use waybill_event::config::{Change, ConfigChange, PolicyScope, SelectorPolicy};
-use waybill_event::{Body, ConfigPosition, Event, Source};
+use waybill_event::config::{Change, ConfigChange, PolicyScope, SelectorOverrides, SelectorPolicy};
+use waybill_event::{Body, ConfigPosition, Event, LogTime, Scope, Source};
 
-use crate::selector::state::Revisions;
+use crate::selector::state::{ByHand, Numbers, Revisions, SourceState};
 
 /// An edit of a type or version that isn't known here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,9 +21,10 @@ pub struct UnknownEdit {
 }
 
 /// What the fold must know of an edited channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChannelEdit {
     pub(super) source: Source,
+    pub(super) provider: Arc<str>,
     pub(super) rev: u64,
     pub(super) revisions: Revisions,
     pub(super) deleted: bool,
@@ -34,15 +36,17 @@ pub(super) struct ChannelEdit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Edit {
     Channel(ChannelEdit),
-    GlobalPolicy,
+    /// Of many sources: all, or all of a provider.
+    PolicyOfMany,
     PolicyOf(Source),
+    ByHand(Scope, ByHand),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Waiting {
     Channel(ChannelEdit),
-    /// `None` takes the policy away.
-    Policy(PolicyScope, Option<SelectorPolicy>),
+    Policy(PolicyScope, Box<SelectorOverrides>),
+    ByHand(Scope, ByHand),
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -52,8 +56,8 @@ pub(super) struct Adopted {
     waiting: VecDeque<(ConfigPosition, Waiting)>,
     channels: BTreeMap<Source, ChannelEdit>,
     deleted: BTreeSet<Source>,
-    global: Option<SelectorPolicy>,
-    by_source: BTreeMap<Source, SelectorPolicy>,
+    policies: BTreeMap<PolicyScope, SelectorOverrides>,
+    by_hand: BTreeMap<Scope, ByHand>,
 }
 
 impl Adopted {
@@ -70,17 +74,40 @@ impl Adopted {
         self.fed
     }
 
-    pub(super) fn channels(&self) -> impl Iterator<Item = (Source, ChannelEdit)> + '_ {
-        self.channels.iter().map(|(source, channel)| (*source, *channel))
+    pub(super) fn channels(&self) -> impl Iterator<Item = (Source, &ChannelEdit)> + '_ {
+        self.channels.iter().map(|(source, channel)| (*source, channel))
     }
 
     pub(super) fn is_deleted(&self, source: Source) -> bool {
         self.deleted.contains(&source)
     }
 
-    /// The narrowest policy for a source.
-    pub(super) fn policy_of(&self, source: Source) -> SelectorPolicy {
-        self.by_source.get(&source).copied().or(self.global).unwrap_or_default()
+    /// The numbers in force for a source.
+    pub(super) fn policy_of(&self, source: Source) -> Numbers {
+        if self.policies.is_empty() {
+            return Numbers::default();
+        }
+        let provider = self.channels.get(&source).map(|channel| channel.provider.to_string());
+        let provider = provider.map(|provider| PolicyScope::Provider { provider });
+        let scopes = [Some(PolicyScope::Global), provider, Some(PolicyScope::Source { source })];
+        let set = scopes.into_iter().flatten().filter_map(|scope| self.policies.get(&scope));
+        let policy = set.fold(SelectorPolicy::default(), SelectorPolicy::with);
+        let of_models = self.policies.iter().filter_map(|(scope, overrides)| match scope {
+            PolicyScope::Model { source: of, upstream_model } if *of == source => {
+                Some((upstream_model.clone(), policy.with(overrides).model_breaker))
+            }
+            _ => None,
+        });
+        Numbers { policy, model_breakers: of_models.collect() }
+    }
+
+    /// The state of a source of which nothing is known but its configuration.
+    pub(super) fn fresh(&self, source: Source, revisions: Revisions) -> SourceState {
+        let mut state = SourceState::new(source, revisions, self.policy_of(source), self.position);
+        for (scope, done) in self.by_hand.iter().filter(|(scope, _)| scope.source == source) {
+            state.adopt_by_hand(scope.model.as_deref(), *done, LogTime::default());
+        }
+        state
     }
 
     pub(super) fn feed(&mut self, event: &Event, position: ConfigPosition) -> Result<(), UnknownEdit> {
@@ -119,26 +146,32 @@ impl Adopted {
             Waiting::Channel(channel) => {
                 if channel.deleted {
                     self.channels.remove(&channel.source);
-                    self.by_source.remove(&channel.source);
+                    self.policies.retain(|scope, _| !concerns(scope, channel.source));
+                    self.by_hand.retain(|scope, _| scope.source != channel.source);
                     self.deleted.insert(channel.source);
                 } else {
-                    self.channels.insert(channel.source, channel);
+                    self.channels.insert(channel.source, channel.clone());
                 }
                 Edit::Channel(channel)
             }
-            Waiting::Policy(PolicyScope::Global, policy) => {
-                self.global = policy;
-                Edit::GlobalPolicy
-            }
-            Waiting::Policy(PolicyScope::Source { source }, policy) => {
-                match policy {
-                    Some(policy) => self.by_source.insert(source, policy),
-                    None => self.by_source.remove(&source),
+            Waiting::Policy(scope, overrides) => {
+                let edit = match &scope {
+                    PolicyScope::Source { source } | PolicyScope::Model { source, .. } => Edit::PolicyOf(*source),
+                    _ => Edit::PolicyOfMany,
                 };
-                Edit::PolicyOf(source)
+                self.policies.insert(scope, *overrides);
+                edit
+            }
+            Waiting::ByHand(scope, done) => {
+                self.by_hand.insert(scope.clone(), done);
+                Edit::ByHand(scope, done)
             }
         }
     }
+}
+
+fn concerns(scope: &PolicyScope, of: Source) -> bool {
+    matches!(scope, PolicyScope::Source { source } | PolicyScope::Model { source, .. } if *source == of)
 }
 
 fn waiting(change: &ConfigChange) -> Option<Waiting> {
@@ -147,6 +180,7 @@ fn waiting(change: &ConfigChange) -> Option<Waiting> {
             let channel = &changed.state;
             Some(Waiting::Channel(ChannelEdit {
                 source: channel.source(),
+                provider: channel.provider.as_str().into(),
                 rev: channel.version,
                 revisions: Revisions {
                     credential: channel.credential.as_ref().map_or(0, |credential| credential.revision),
@@ -157,9 +191,18 @@ fn waiting(change: &ConfigChange) -> Option<Waiting> {
             }))
         }
         ConfigChange::Policy(changed) => {
-            let policy = (changed.change != Change::Deleted).then_some(changed.state.selector);
-            Some(Waiting::Policy(changed.state.scope.clone(), policy))
+            let held = changed.state.scope.holds_selector() && changed.change != Change::Deleted;
+            let overrides = if held { changed.state.selector } else { SelectorOverrides::default() };
+            changed
+                .state
+                .scope
+                .holds_selector()
+                .then(|| Waiting::Policy(changed.state.scope.clone(), Box::new(overrides)))
         }
-        ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) => None,
+        ConfigChange::Intervention(changed) => {
+            let done = if changed.change == Change::Deleted { ByHand::default() } else { ByHand::from(&changed.state) };
+            Some(Waiting::ByHand(changed.state.scope.clone(), done))
+        }
+        ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Route(_) => None,
     }
 }

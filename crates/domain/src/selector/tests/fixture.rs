@@ -14,6 +14,8 @@ use waybill_event::{
 };
 
 use crate::catalog::{Ability, Index};
+use crate::selector::plan::Moment;
+use crate::selector::table::Row;
 
 pub(super) const MODEL: &str = "m";
 
@@ -122,7 +124,7 @@ pub(super) fn channel(id: u64, priority: i32, weight: u32) -> Channel {
         base_url: "http://upstream/v1".to_owned(),
         base_url_revision: 1,
         credential: Some(CredentialRef { revision: 1, fingerprint: "f".to_owned() }),
-        models: vec![ChannelModel { name: MODEL.to_owned(), upstream: None }],
+        models: vec![ChannelModel::named(MODEL)],
         groups: vec![GroupId::new(1)],
         priority,
         weight,
@@ -139,7 +141,7 @@ pub(super) fn channel_edit(state: Channel, change: Change) -> Event {
 }
 
 pub(super) fn policy_edit(scope: PolicyScope, selector: SelectorPolicy) -> Event {
-    let state = Policy { scope, selector, version: 1 };
+    let state = Policy { scope, selector: selector.into(), request: Default::default(), version: 1 };
     edit(ConfigChange::Policy(Changed { change: Change::Created, state, changed: Vec::new() }))
 }
 
@@ -149,4 +151,17 @@ pub(super) fn abilities(channels: &[Channel]) -> Vec<Ability> {
     let index = Index::of(&channels);
     let found = index.model(GroupId::new(1), MODEL).unwrap();
     found.iter().cloned().collect()
+}
+
+/// A moment at which all probe permits are free or none is, and nothing is in flight.
+pub(super) struct Free(pub(super) bool);
+
+impl Moment for Free {
+    fn probe_free(&mut self, _: &Row) -> bool {
+        self.0
+    }
+
+    fn in_flight(&self, _: &Row) -> u32 {
+        0
+    }
 }

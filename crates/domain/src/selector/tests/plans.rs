@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use waybill_event::config::{Capabilities, Capability};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::Factors;
 use waybill_event::{ConfigPosition, GroupId, SourceRef};
 
 use super::fixture::*;
-use crate::candidate::{Candidate, Candidates};
+use crate::candidate::Candidate;
+use crate::needs::Needs;
 use crate::selector::factors::{FULL, effective};
+use crate::selector::plan::{Manner, Moment};
 use crate::selector::table::{Row, Table, recorded_hash};
 use crate::selector::{Plan, Wheel};
 
@@ -23,10 +26,14 @@ fn row(id: u64, priority: i32, weight: u32) -> Row {
         upstream_model: MODEL.into(),
         priority,
         weight,
+        capabilities: Capabilities::default(),
+        p95_ms: None,
+        max_concurrent: None,
         factors: FULL,
         effective: effective(weight, FULL),
         skip: None,
         half_open: None,
+        probes: 1,
         returns_at: None,
         busy: false,
         position: None,
@@ -44,15 +51,15 @@ fn with_factors(row: Row, factors: Factors) -> Row {
 }
 
 fn table(rows: Vec<Row>, second: i64) -> Arc<Table> {
-    Arc::new(Table::of((GroupId::new(1), MODEL.into()), rows, at(second), ConfigPosition(1)))
+    Arc::new(Table::of((GroupId::new(1), MODEL.into()), rows, at(second), ConfigPosition(1), 100))
 }
 
 fn first(table: &Arc<Table>, wheel: &mut Wheel) -> u64 {
-    Plan::new(Arc::clone(table), wheel, |_| false).next_candidate().unwrap().source.source.id
+    Plan::new(Arc::clone(table), wheel, Manner::default(), &mut Free(false)).next_candidate().unwrap().source.source.id
 }
 
 fn drawn(table: &Arc<Table>, phase: u64, probe_free: bool) -> Vec<Candidate> {
-    let mut plan = Plan::new(Arc::clone(table), &mut Wheel::new(phase), |_| probe_free);
+    let mut plan = Plan::new(Arc::clone(table), &mut Wheel::new(phase), Manner::default(), &mut Free(probe_free));
     let all: Vec<Candidate> = std::iter::from_fn(|| plan.next_candidate()).collect();
     assert_eq!(usize::try_from(plan.candidate_count()).unwrap(), all.len());
     assert!(all.iter().zip(0..).all(|(candidate, place)| candidate.place == place));
@@ -145,7 +152,7 @@ fn a_place_given_back_is_as_if_never_taken() {
     let mut plain = Wheel::new(5);
     let mut other = Wheel::new(5);
     for _ in 0..50 {
-        let unused = Plan::new(Arc::clone(&table), &mut other, |_| false);
+        let unused = Plan::new(Arc::clone(&table), &mut other, Manner::default(), &mut Free(false));
         other.give_back(unused.commit().unwrap());
         assert_eq!(first(&table, &mut plain), first(&table, &mut other));
     }
@@ -157,7 +164,7 @@ fn further_places_of_lower_tiers_are_shared_by_weight_too() {
     let mut wheel = Wheel::new(11);
     let mut twos = 0;
     for _ in 0..9_000 {
-        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, |_| false);
+        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, Manner::default(), &mut Free(false));
         plan.next_candidate();
         twos += u32::from(plan.next_candidate().unwrap().source.source.id == 2);
     }
@@ -169,11 +176,11 @@ fn a_table_is_named_by_what_it_records() {
     let one = table(vec![row(2, 100, 5), out(row(1, 50, 5), SkipReason::Probing)], 1);
     let event = one.to_event();
     assert_eq!(recorded_hash(&event), one.hash());
-    let read = Table::from_event(&event, ConfigPosition(1)).unwrap();
+    let read = Table::from_event(&event, ConfigPosition(1), 100).unwrap();
     assert_eq!((read.hash(), ids(&drawn(&Arc::new(read), 1, true))), (one.hash(), ids(&drawn(&one, 1, true))));
     let mut forged = event;
     forged.candidates[0].weight += 1;
-    assert!(Table::from_event(&forged, ConfigPosition(1)).is_none());
+    assert!(Table::from_event(&forged, ConfigPosition(1), 100).is_none());
     insta::assert_snapshot!(one.hash());
 }
 
@@ -185,12 +192,144 @@ fn planning_stays_within_its_budget() {
     let rounds = 20_000;
     let begun = Instant::now();
     for _ in 0..rounds {
-        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, |_| false);
+        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, Manner::default(), &mut Free(false));
         assert!(plan.next_candidate().is_some());
     }
     let each = begun.elapsed() / rounds;
     println!("one plan of ten candidates: {each:?}");
     assert!(each < Duration::from_micros(50), "{each:?}");
+}
+
+fn planned(table: &Arc<Table>, manner: Manner, moment: &mut dyn Moment) -> Plan {
+    Plan::new(Arc::clone(table), &mut Wheel::new(3), manner, moment)
+}
+
+fn all(mut plan: Plan) -> Vec<Candidate> {
+    let all: Vec<Candidate> = std::iter::from_fn(|| plan.next_candidate()).collect();
+    assert_eq!(usize::try_from(plan.candidate_count()).unwrap(), all.len());
+    all
+}
+
+struct Busy(BTreeMap<u64, u32>);
+
+impl Moment for Busy {
+    fn probe_free(&mut self, _: &Row) -> bool {
+        false
+    }
+
+    fn in_flight(&self, row: &Row) -> u32 {
+        self.0.get(&row.source.source.id).copied().unwrap_or(0)
+    }
+}
+
+#[test]
+fn each_strategy_has_its_order() {
+    use waybill_event::config::Strategy as By;
+    let limited = |row: Row, most| Row { max_concurrent: Some(most), ..row };
+    let measured = |row: Row, p95| Row { p95_ms: Some(p95), ..row };
+    let check = |strategy: By, rows: Vec<Row>, busy: &[(u64, u32)], expected: &[u64]| {
+        let manner = Manner { strategy, ..Manner::default() };
+        let mut moment = Busy(busy.iter().copied().collect());
+        let plan = planned(&table(rows, 1), manner, &mut moment);
+        assert!(plan.commit().is_none(), "no turn of the wheel is taken");
+        assert_eq!(ids(&all(plan)), expected, "{strategy:?}");
+    };
+    let three = || vec![row(1, 100, 1), row(2, 100, 1), row(3, 50, 1)];
+    check(By::LeastBusy, three(), &[(1, 5), (2, 4)], &[2, 1, 3]);
+    let most = || vec![limited(row(1, 100, 1), 100), limited(row(2, 100, 1), 10)];
+    check(By::LeastBusy, most(), &[(1, 20), (2, 4)], &[1, 2]);
+    let times = || vec![measured(row(1, 100, 1), 900), measured(row(2, 100, 1), 400), row(3, 100, 1)];
+    check(By::LowestLatency, times(), &[], &[3, 2, 1]);
+}
+
+#[test]
+fn equals_of_a_strategy_share_by_weight() {
+    use waybill_event::config::Strategy as By;
+    for strategy in [By::WeightedRandom, By::LeastBusy, By::LowestLatency] {
+        let times = |id: u64, weight, p95| Row { p95_ms: Some(p95), ..row(id, 100, weight) };
+        let table = table(vec![times(1, 1, 1_100), times(2, 3, 1_140)], 1);
+        let mut wheel = Wheel::new(1);
+        let manner = Manner { strategy, ..Manner::default() };
+        let ones = (0..8_000).filter(|_| {
+            let mut plan = Plan::new(Arc::clone(&table), &mut wheel, manner, &mut Free(false));
+            plan.next_candidate().unwrap().source.source.id == 1
+        });
+        let ones = ones.count();
+        assert!((1_850..2_150).contains(&ones), "{strategy:?}: {ones}");
+    }
+}
+
+#[test]
+fn who_lacks_what_is_needed_is_passed_over_and_takes_no_turn() {
+    let without =
+        |row: Row| Row { capabilities: Capabilities { tools: Some(false), ..Capabilities::default() }, ..row };
+    let rows = vec![row(1, 100, 1), without(row(2, 100, 5)), row(3, 100, 1), without(row(4, 50, 1)), row(5, 10, 1)];
+    let table = table(rows, 1);
+    let manner = Manner { needs: Needs { tools: true, ..Needs::default() }, ..Manner::default() };
+    let plan = planned(&table, manner, &mut Free(false));
+    let skipped: Vec<(u64, SkipReason)> = plan.skips().iter().map(|skip| (skip.source.id, skip.why)).collect();
+    assert_eq!(skipped, [(2, SkipReason::CapabilityMissing), (4, SkipReason::CapabilityMissing)]);
+    assert_eq!(plan.missing(), [Capability::Tools]);
+    let mut found = ids(&all(plan));
+    assert_eq!(found.pop(), Some(5));
+    found.sort_unstable();
+    assert_eq!(found, [1, 3]);
+    let mut wheel = Wheel::new(7);
+    let ones = (0..1_000).filter(|_| {
+        let mut plan = Plan::new(Arc::clone(&table), &mut wheel, manner, &mut Free(false));
+        plan.next_candidate().unwrap().source.source.id == 1
+    });
+    let ones = ones.count();
+    assert!((499..=501).contains(&ones), "{ones}");
+    // What the route declares of the target counts where the source says nothing itself.
+    let declared = Capabilities { tools: Some(false), ..Capabilities::default() };
+    assert!(all(planned(&table, Manner { declared, ..manner }, &mut Free(false))).is_empty());
+}
+
+#[test]
+fn a_filtered_place_given_back_is_as_if_never_taken() {
+    let without =
+        Row { capabilities: Capabilities { vision: Some(false), ..Capabilities::default() }, ..row(2, 100, 2) };
+    let table = table(vec![row(1, 100, 3), without, row(3, 100, 1)], 1);
+    let manner = Manner { needs: Needs { vision: true, ..Needs::default() }, ..Manner::default() };
+    let (mut plain, mut other) = (Wheel::new(5), Wheel::new(5));
+    for _ in 0..50 {
+        let unused = Plan::new(Arc::clone(&table), &mut other, manner, &mut Free(false));
+        other.give_back(unused.commit().unwrap());
+        assert_eq!(first(&table, &mut plain), first(&table, &mut other));
+    }
+}
+
+#[test]
+fn open_breakers_take_at_most_their_share_of_a_tier_out() {
+    let open = |id, weight| out(row(id, 100, weight), SkipReason::SourceBreakerOpen);
+    let rows = || vec![row(1, 100, 1), open(2, 1), open(3, 9), open(4, 1), out(row(5, 50, 1), SkipReason::HardBlocked)];
+    let check = |percent: u32, expected: &[u64]| {
+        let rows = Table::of((GroupId::new(1), MODEL.into()), rows(), at(1), ConfigPosition(1), percent);
+        let table = Arc::new(rows);
+        let found = all(planned(&table, Manner::default(), &mut Free(false)));
+        let mut spared: Vec<u64> = ids(&found);
+        spared.sort_unstable();
+        assert_eq!(spared, expected, "{percent} %");
+        assert!(found.iter().all(|c| c.despite_open == (c.source.source.id != 1)));
+        let read = Table::from_event(&table.to_event(), ConfigPosition(1), percent).unwrap();
+        assert_eq!(read.spared, table.spared, "the same by what is recorded");
+    };
+    check(100, &[1]);
+    check(75, &[1]);
+    check(50, &[1, 3]);
+    check(25, &[1, 2, 3]);
+    check(0, &[1, 2, 3, 4]);
+}
+
+#[test]
+fn the_least_bad_is_the_one_that_opens_soonest() {
+    let open = |id, second| Row { returns_at: Some(at(second)), ..out(row(id, 100, 1), SkipReason::ModelBreakerOpen) };
+    let table = table(vec![open(1, 30), open(2, 20), out(row(3, 100, 1), SkipReason::HardBlocked)], 1);
+    let least_bad = Manner { least_bad: true, ..Manner::default() };
+    let found = all(planned(&table, least_bad, &mut Free(false)));
+    assert_eq!((ids(&found), found[0].despite_open), (vec![2], true));
+    assert!(all(planned(&table, Manner::default(), &mut Free(false))).is_empty());
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {

@@ -8,8 +8,8 @@ use waybill_event::selection::SkipReason;
 use waybill_event::{ConfigPosition, Event, GroupId, LogTime, Position, Source};
 
 use super::fixture::*;
-use crate::candidate::Candidates;
 use crate::selector::fleet::{Effects, FleetState, NeedConfig, Urgency};
+use crate::selector::plan::Manner;
 use crate::selector::table::{Table, Unavailable};
 use crate::selector::transition::Turn;
 use crate::selector::{Load, Plan, Revisions, View, Wheel};
@@ -48,7 +48,7 @@ fn table_with(views: &[&View], as_of: LogTime, channels: &[waybill_event::config
 }
 
 fn order(table: Table, probe_free: bool) -> Vec<(u64, bool)> {
-    let mut plan = Plan::new(Arc::new(table), &mut Wheel::new(1), |_| probe_free);
+    let mut plan = Plan::new(Arc::new(table), &mut Wheel::new(1), Manner::default(), &mut Free(probe_free));
     let first: Vec<u64> = plan.first_candidates(8).iter().map(|source| source.id).collect();
     let drawn: Vec<(u64, bool)> = std::iter::from_fn(|| plan.next_candidate())
         .map(|candidate| (candidate.source.source.id, candidate.probe_of.is_some()))
@@ -307,7 +307,7 @@ fn when_nothing_is_left_the_plan_says_why_and_when() {
     let check = |views: &[&View], channels: &[u64], expected: Option<Unavailable>| {
         let channels: Vec<_> = channels.iter().map(|id| channel(*id, 100, 5)).collect();
         let table = Arc::new(table_with(views, at(20), &channels));
-        assert_eq!(Plan::new(table, &mut Wheel::new(3), |_| true).unavailable(), expected);
+        assert_eq!(Plan::new(table, &mut Wheel::new(3), Manner::default(), &mut Free(true)).unavailable(), expected);
     };
     check(&[&a], &[A], Some(Unavailable::Down { retry_at: Some(at(49)) }));
     check(&[&hint(B, 60), &hint(C, 40)], &[B, C], Some(Unavailable::Busy { retry_at: Some(at(50)) }));

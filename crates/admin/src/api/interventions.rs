@@ -1,0 +1,55 @@
+//! What operators do by hand to a source: hold its breaker open, close it, lift its blocks, reset all of it.
+
+use axum::extract::{Path, State as Held};
+use http::StatusCode;
+use serde::Deserialize;
+use waybill_domain::catalog::{Catalog, Command, intervention};
+use waybill_event::{LogTime, Scope, Source};
+
+use super::view::Subject;
+use super::{Answer, answer_edit};
+use crate::State;
+use crate::edit::Author;
+use crate::problem::Problem;
+use crate::request::{Json, because};
+
+/// What is to be done to which part of a source.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Intervene {
+    /// The upstream model; without one the whole source.
+    model: Option<String>,
+    /// Until when its breaker is held open; only of `open`.
+    until: Option<LogTime>,
+    reason: Option<String>,
+}
+
+/// A source as `channel:ID`, or by its channel's name.
+fn find(catalog: &Catalog, text: &str) -> Result<Source, Problem> {
+    let named = || catalog.channel_named(text).map(|channel| channel.source());
+    let found = text.parse::<Source>().ok().or_else(named);
+    found.ok_or_else(|| Problem::not_found(format!("there is no source {text}")))
+}
+
+pub(super) async fn intervene(
+    Held(state): Held<State>,
+    author: Author,
+    Path((source, act)): Path<(String, String)>,
+    Json(wanted): Json<Intervene>,
+) -> Answer {
+    let author = because(author, wanted.reason)?;
+    let source = find(&state.fold().view().catalog, &source)?;
+    if wanted.until.is_some() && act != "open" {
+        return Err(Problem::invalid("until", "is for holding a breaker open only"));
+    }
+    let act = match act.as_str() {
+        "open" => intervention::Act::Open { until: wanted.until },
+        "close" => intervention::Act::Close,
+        "lift" => intervention::Act::Lift,
+        "reset" => intervention::Act::Reset,
+        other => return Err(Problem::not_found(format!("nothing is called {other}: open, close, lift or reset"))),
+    };
+    let scope = Scope { source, model: wanted.model };
+    let mut command = Command::Intervention(intervention::Command { scope: scope.clone(), act });
+    answer_edit(&state, &author, &mut command, StatusCode::OK, Some(Subject::Intervention(scope))).await
+}
