@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail where it stands")]
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -81,10 +83,16 @@ impl Places {
     }
 
     fn port(&mut self) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        self.kept.insert(port, listener);
-        port
+        // A proxy claims its port some time before it listens there. Whoever asks for any port meanwhile gets one from
+        // 32768 on, so these stand below.
+        loop {
+            let random = RandomState::new().build_hasher().finish() % 16_000;
+            let port = 16_000 + u16::try_from(random).unwrap();
+            if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+                self.kept.insert(port, listener);
+                return port;
+            }
+        }
     }
 
     fn here(&self, there: &str) -> String {
