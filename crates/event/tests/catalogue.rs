@@ -32,7 +32,7 @@ fn about(kind: &str) -> (&'static str, &'static str) {
         "attempt_finished" => ("proxy", "One dispatch ended, with the verdict on it."),
         "source_outcome" => (
             "proxy",
-            "What one request says about one source: exactly one per request and source, the only evidence for breakers, windows and blocks.",
+            "What one request says about one model at one source: exactly one per request, source and upstream model, the only evidence for breakers, windows and blocks.",
         ),
         "request_finished" => ("proxy", "How a request ended; written before the last byte goes to the client."),
         "selection_table" => {

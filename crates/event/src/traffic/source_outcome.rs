@@ -1,5 +1,5 @@
-//! `source_outcome`: what one request says about one source after all its tries there: exactly one per (request,
-//! source). It is the only evidence that breakers, windows and blocks are made of. The envelope names the source.
+//! `source_outcome`: what one request says about one model at one source after all its tries there: exactly one per
+//! (request, source, upstream model). It is the only evidence that breakers, windows and blocks are made of. The envelope names the source.
 
 use serde::{Deserialize, Serialize};
 
