@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::value::RawValue;
+use waybill_event::config::Capability;
 use waybill_event::failure::{BlockVerdict, FailureKind, FallbackReason, Health, Recovery, Sent};
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Chosen, Next, Skip, SkipReason, TableHash};
@@ -12,8 +13,8 @@ use waybill_event::traffic::{
     AttemptFinished, AttemptStarted, Evidence, FinalState, Protocol, RequestAdmitted, RequestFinished, SourceOutcome,
 };
 use waybill_event::{
-    Actor, Body, Boot, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, Mark, RequestId, Source,
-    SourceKind, SourceRef,
+    Actor, Body, Boot, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, Mark, RequestId, RouteId,
+    Source, SourceKind, SourceRef,
 };
 
 #[derive(serde::Deserialize)]
@@ -65,13 +66,25 @@ fn usage() -> impl Strategy<Value = Usage> {
     })
 }
 
+const ALL_CAPABILITIES: [Capability; 5] = [
+    Capability::ContextWindow,
+    Capability::MaxBodyBytes,
+    Capability::Tools,
+    Capability::Vision,
+    Capability::JsonSchema,
+];
+
+fn capabilities() -> impl Strategy<Value = Vec<Capability>> {
+    prop::sample::subsequence(ALL_CAPABILITIES.to_vec(), 0..=ALL_CAPABILITIES.len())
+}
+
 fn admitted() -> impl Strategy<Value = Body> {
-    let ids = any::<(u64, u64, Option<u128>, Option<u32>, u32)>();
+    let ids = any::<(u64, u64, Option<u128>, Option<u32>, u32, Option<u64>)>();
     let texts = any::<(String, String, Option<String>)>();
     let sizes = any::<(bool, u64, u64)>();
-    (ids, texts, sizes, prop::collection::vec(source(), 0..4), skips()).prop_map(
-        |(ids, texts, sizes, candidates, skips)| {
-            let (key, group, table, client_retry, candidate_count) = ids;
+    (ids, texts, sizes, prop::collection::vec(source(), 0..4), skips(), capabilities()).prop_map(
+        |(ids, texts, sizes, candidates, skips, needs)| {
+            let (key, group, table, client_retry, candidate_count, route) = ids;
             let (client_model, model, client_request_id) = texts;
             let (stream, body_bytes, deadline_ms) = sizes;
             Body::from(RequestAdmitted {
@@ -80,8 +93,8 @@ fn admitted() -> impl Strategy<Value = Body> {
                 protocol: Protocol::OpenaiChat,
                 client_model,
                 model,
-                route: None,
-                needs: Vec::new(),
+                route: route.map(RouteId::new),
+                needs,
                 stream,
                 body_bytes,
                 deadline_ms,
@@ -98,8 +111,10 @@ fn admitted() -> impl Strategy<Value = Body> {
 
 fn started() -> impl Strategy<Value = Body> {
     let why = select(vec![Chosen::First, Chosen::FailOver, Chosen::SameSource, Chosen::Probe, Chosen::LastResort]);
-    (any::<(String, String)>(), any::<(u32, i32, u32, u64, u64)>(), why, skips()).prop_map(
-        |((model, upstream_model), (attempt, priority, place, credential_revision, timeout_ms), why, skips)| {
+    let drawn = (prop_oneof![Just(0), any::<u32>()], any::<Option<u128>>());
+    (any::<(String, String)>(), any::<(u32, i32, u32, u64, u64)>(), why, skips(), drawn).prop_map(
+        |((model, upstream_model), numbers, why, skips, (target, table))| {
+            let (attempt, priority, place, credential_revision, timeout_ms) = numbers;
             Body::from(AttemptStarted {
                 attempt,
                 model,
@@ -107,8 +122,8 @@ fn started() -> impl Strategy<Value = Body> {
                 why,
                 priority,
                 place,
-                target: 0,
-                table: None,
+                target,
+                table: table.map(TableHash),
                 skips,
                 credential_revision,
                 timeout_ms,
@@ -176,8 +191,8 @@ fn finished() -> impl Strategy<Value = Body> {
     let fallback = prop::option::of(select(vec![FallbackReason::Upstream5xx, FallbackReason::RateLimited]));
     let numbers = any::<(u16, u32, bool, Option<u32>, u32, bool)>();
     let words = any::<(Option<String>, Option<String>)>();
-    (select(states), words, numbers, fallback, skips(), prop::option::of(usage())).prop_map(
-        |(state, (error, served_model), numbers, fallback, skips, usage)| {
+    (select(states), words, numbers, fallback, skips(), capabilities(), prop::option::of(usage())).prop_map(
+        |(state, (error, served_model), numbers, fallback, skips, missing, usage)| {
             let (status, attempts, degraded, first_content_ms, took_ms, maybe_billed) = numbers;
             Body::from(RequestFinished {
                 state,
@@ -187,7 +202,7 @@ fn finished() -> impl Strategy<Value = Body> {
                 attempts,
                 fallback,
                 degraded,
-                missing: Vec::new(),
+                missing,
                 skips,
                 usage: usage.map_or(UsageReport::Absent, UsageReport::Reported),
                 first_content_ms,
@@ -225,6 +240,9 @@ fn words_are_those_of_serde() {
     }
     for sent in [Sent::Nothing, Sent::Request, Sent::Response] {
         check(sent, sent.as_str());
+    }
+    for capability in ALL_CAPABILITIES {
+        check(capability, capability.as_str());
     }
     for health in [Health::Ok, Health::Fail, Health::Busy, Health::None] {
         check(health, health.as_str());

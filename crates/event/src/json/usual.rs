@@ -1,11 +1,13 @@
 //! The events of every request and the envelope of all, field by field: what serde would have written, in a fraction of
-//! the work, since each name with its punctuation is one copy of known length. That both agree is a test.
+//! the work, since each name with its punctuation is one copy of known length. That both agree is a test; that no member
+//! is left out, the compiler sees to: every event is taken apart whole.
 
 use super::{escape, hexadecimal, integer};
 use crate::body::Body;
+use crate::config::Capability;
 use crate::envelope::Draft;
 use crate::money::{Usage, UsageReport};
-use crate::selection::Skip;
+use crate::selection::{Skip, TableHash};
 use crate::source::SourceKind;
 use crate::traffic::{AttemptFinished, AttemptStarted, Evidence, RequestAdmitted, RequestFinished, SourceOutcome};
 use crate::{LogTime, RequestId, Source};
@@ -115,6 +117,21 @@ fn skips(skips: &[Skip], out: &mut Out) {
     });
 }
 
+fn hash(table: TableHash, out: &mut Out) {
+    out.push(b'"');
+    let [high, low] = [table.0 >> 64, table.0 & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+    out.extend_from_slice(&hexadecimal::<16>(high));
+    out.extend_from_slice(&hexadecimal::<16>(low));
+    out.push(b'"');
+}
+
+fn capabilities(name: &'static str, of: &[Capability], out: &mut Out) {
+    if !of.is_empty() {
+        put(name, out);
+        list(of, out, |capability, out| word(capability.as_str(), out));
+    }
+}
+
 /// Members of a usage, each with a comma before it; `first` stands for the first one's.
 fn usage_members(usage: Usage, first: &'static [u8], out: &mut Out) {
     let counts = [
@@ -172,84 +189,128 @@ pub(crate) fn payload(body: &Body, out: &mut Out) -> bool {
 }
 
 fn admitted(event: &RequestAdmitted, out: &mut Out) {
+    let RequestAdmitted {
+        key,
+        group,
+        protocol,
+        client_model,
+        model,
+        route,
+        needs,
+        stream,
+        body_bytes,
+        deadline_ms,
+        table,
+        candidates,
+        candidate_count,
+        skips: skipped,
+        client_retry,
+        client_request_id,
+    } = event;
     put(r#"{"key":"#, out);
-    number(event.key.get(), out);
+    number(key.get(), out);
     put(r#","group":"#, out);
-    number(event.group.get(), out);
+    number(group.get(), out);
     put(r#","protocol":"#, out);
-    word(event.protocol.as_str(), out);
+    word(protocol.as_str(), out);
     put(r#","client_model":"#, out);
-    text(&event.client_model, out);
+    text(client_model, out);
     put(r#","model":"#, out);
-    text(&event.model, out);
+    text(model, out);
+    member(r#","route":"#, *route, out, |route, out| number(route.get(), out));
+    capabilities(r#","needs":"#, needs, out);
     put(r#","stream":"#, out);
-    flag(event.stream, out);
+    flag(*stream, out);
     put(r#","body_bytes":"#, out);
-    number(event.body_bytes, out);
+    number(*body_bytes, out);
     put(r#","deadline_ms":"#, out);
-    number(event.deadline_ms, out);
-    if let Some(table) = event.table {
-        put(r#","table":""#, out);
-        let [high, low] = [table.0 >> 64, table.0 & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
-        out.extend_from_slice(&hexadecimal::<16>(high));
-        out.extend_from_slice(&hexadecimal::<16>(low));
-        out.push(b'"');
-    }
+    number(*deadline_ms, out);
+    member(r#","table":"#, *table, out, hash);
     put(r#","candidates":"#, out);
-    list(&event.candidates, out, source);
+    list(candidates, out, source);
     put(r#","candidate_count":"#, out);
-    number(event.candidate_count, out);
-    skips(&event.skips, out);
-    member(r#","client_retry":"#, event.client_retry, out, number);
-    member(r#","client_request_id":"#, event.client_request_id.as_deref(), out, text);
+    number(*candidate_count, out);
+    skips(skipped, out);
+    member(r#","client_retry":"#, *client_retry, out, number);
+    member(r#","client_request_id":"#, client_request_id.as_deref(), out, text);
     out.push(b'}');
 }
 
 fn started(event: &AttemptStarted, out: &mut Out) {
+    let AttemptStarted {
+        attempt,
+        model,
+        upstream_model,
+        why,
+        priority,
+        place,
+        target,
+        table,
+        skips: skipped,
+        credential_revision,
+        timeout_ms,
+    } = event;
     put(r#"{"attempt":"#, out);
-    number(event.attempt, out);
+    number(*attempt, out);
     put(r#","model":"#, out);
-    text(&event.model, out);
+    text(model, out);
     put(r#","upstream_model":"#, out);
-    text(&event.upstream_model, out);
+    text(upstream_model, out);
     put(r#","why":"#, out);
-    word(event.why.as_str(), out);
+    word(why.as_str(), out);
     put(r#","priority":"#, out);
-    signed(event.priority, out);
+    signed(*priority, out);
     put(r#","place":"#, out);
-    number(event.place, out);
-    skips(&event.skips, out);
+    number(*place, out);
+    member(r#","target":"#, Some(*target).filter(|target| *target > 0), out, number);
+    member(r#","table":"#, *table, out, hash);
+    skips(skipped, out);
     put(r#","credential_revision":"#, out);
-    number(event.credential_revision, out);
+    number(*credential_revision, out);
     put(r#","timeout_ms":"#, out);
-    number(event.timeout_ms, out);
+    number(*timeout_ms, out);
     out.push(b'}');
 }
 
 fn attempt_finished(event: &AttemptFinished, out: &mut Out) {
+    let AttemptFinished {
+        attempt,
+        model,
+        upstream_model,
+        kind,
+        rule,
+        status,
+        first_content_ms,
+        took_ms,
+        sent,
+        maybe_billed,
+        next,
+        evidence: found,
+        upstream_request_id,
+    } = event;
     put(r#"{"attempt":"#, out);
-    number(event.attempt, out);
+    number(*attempt, out);
     put(r#","model":"#, out);
-    text(&event.model, out);
+    text(model, out);
     put(r#","upstream_model":"#, out);
-    text(&event.upstream_model, out);
+    text(upstream_model, out);
     put(r#","kind":"#, out);
-    word(event.kind.as_str(), out);
+    word(kind.as_str(), out);
     put(r#","rule":"#, out);
-    text(&event.rule, out);
+    text(rule, out);
     put(r#","status":"#, out);
-    number_or_null(event.status, out);
+    number_or_null(*status, out);
     put(r#","first_content_ms":"#, out);
-    number_or_null(event.first_content_ms, out);
+    number_or_null(*first_content_ms, out);
     put(r#","took_ms":"#, out);
-    number(event.took_ms, out);
+    number(*took_ms, out);
     put(r#","sent":"#, out);
-    word(event.sent.as_str(), out);
+    word(sent.as_str(), out);
     put(r#","maybe_billed":"#, out);
-    flag(event.maybe_billed, out);
-    member(r#","next":"#, event.next, out, |next, out| word(next.as_str(), out));
-    member(r#","evidence":"#, event.evidence.as_ref(), out, evidence);
-    member(r#","upstream_request_id":"#, event.upstream_request_id.as_deref(), out, text);
+    flag(*maybe_billed, out);
+    member(r#","next":"#, *next, out, |next, out| word(next.as_str(), out));
+    member(r#","evidence":"#, found.as_ref(), out, evidence);
+    member(r#","upstream_request_id":"#, upstream_request_id.as_deref(), out, text);
     out.push(b'}');
 }
 
@@ -275,28 +336,41 @@ fn evidence(evidence: &Evidence, out: &mut Out) {
 
 /// Blocks are left to serde: hardly any request sets one.
 fn outcome(event: &SourceOutcome, out: &mut Out) -> bool {
-    if event.block.is_some() {
+    let SourceOutcome {
+        upstream_model,
+        kind,
+        source_health,
+        model_health,
+        latency_ms,
+        block,
+        attempts,
+        credential_revision,
+        base_url_revision,
+        probe,
+        usage,
+    } = event;
+    if block.is_some() {
         return false;
     }
     put(r#"{"upstream_model":"#, out);
-    text(&event.upstream_model, out);
+    text(upstream_model, out);
     put(r#","kind":"#, out);
-    word(event.kind.as_str(), out);
+    word(kind.as_str(), out);
     put(r#","source_health":"#, out);
-    word(event.source_health.as_str(), out);
+    word(source_health.as_str(), out);
     put(r#","model_health":"#, out);
-    word(event.model_health.as_str(), out);
-    member(r#","latency_ms":"#, event.latency_ms, out, number);
+    word(model_health.as_str(), out);
+    member(r#","latency_ms":"#, *latency_ms, out, number);
     put(r#","attempts":"#, out);
-    number(event.attempts, out);
+    number(*attempts, out);
     put(r#","credential_revision":"#, out);
-    number(event.credential_revision, out);
+    number(*credential_revision, out);
     put(r#","base_url_revision":"#, out);
-    number(event.base_url_revision, out);
-    if event.probe {
+    number(*base_url_revision, out);
+    if *probe {
         put(r#","probe":true"#, out);
     }
-    if let Some(usage) = event.usage {
+    if let Some(usage) = *usage {
         put(r#","usage":{"#, out);
         usage_members(usage, b"", out);
         out.push(b'}');
@@ -306,21 +380,37 @@ fn outcome(event: &SourceOutcome, out: &mut Out) -> bool {
 }
 
 fn finished(event: &RequestFinished, out: &mut Out) {
+    let RequestFinished {
+        state,
+        status,
+        error,
+        served_model,
+        attempts,
+        fallback,
+        degraded,
+        missing,
+        skips: skipped,
+        usage,
+        first_content_ms,
+        took_ms,
+        maybe_billed,
+    } = event;
     put(r#"{"state":"#, out);
-    word(event.state.as_str(), out);
+    word(state.as_str(), out);
     put(r#","status":"#, out);
-    number(event.status, out);
-    member(r#","error":"#, event.error.as_deref(), out, text);
-    member(r#","served_model":"#, event.served_model.as_deref(), out, text);
+    number(*status, out);
+    member(r#","error":"#, error.as_deref(), out, text);
+    member(r#","served_model":"#, served_model.as_deref(), out, text);
     put(r#","attempts":"#, out);
-    number(event.attempts, out);
-    member(r#","fallback":"#, event.fallback, out, |why, out| word(why.as_str(), out));
-    if event.degraded {
+    number(*attempts, out);
+    member(r#","fallback":"#, *fallback, out, |why, out| word(why.as_str(), out));
+    if *degraded {
         put(r#","degraded":true"#, out);
     }
-    skips(&event.skips, out);
+    capabilities(r#","missing":"#, missing, out);
+    skips(skipped, out);
     put(r#","usage":"#, out);
-    match event.usage {
+    match *usage {
         UsageReport::Reported(usage) => {
             put(r#"{"from":"reported""#, out);
             usage_members(usage, b",", out);
@@ -329,10 +419,10 @@ fn finished(event: &RequestFinished, out: &mut Out) {
         UsageReport::Absent => put(r#"{"from":"absent"}"#, out),
     }
     put(r#","first_content_ms":"#, out);
-    number_or_null(event.first_content_ms, out);
+    number_or_null(*first_content_ms, out);
     put(r#","took_ms":"#, out);
-    number(event.took_ms, out);
-    if event.maybe_billed {
+    number(*took_ms, out);
+    if *maybe_billed {
         put(r#","maybe_billed":true"#, out);
     }
     out.push(b'}');
