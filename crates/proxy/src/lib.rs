@@ -7,6 +7,7 @@ pub mod probes;
 pub mod recording;
 pub mod replica;
 pub mod router;
+pub mod tables;
 pub mod views;
 
 mod answer;
@@ -19,7 +20,6 @@ mod inbound;
 mod models;
 mod record;
 mod relay;
-mod tables;
 
 pub use recording::{Durability, OutboxFull, Recording};
 pub use replica::{Limits, Parts, Replica};

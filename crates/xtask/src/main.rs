@@ -11,6 +11,7 @@ mod layers;
 mod projector_rate;
 mod propagation;
 mod purity;
+mod selection_bench;
 mod simulate;
 mod sizes;
 mod workspace;
@@ -47,6 +48,8 @@ enum Command {
     Propagation(propagation::Args),
     /// Checks that the pure crates build alone and read no clock, file, network or randomness.
     Purity,
+    /// Measures what selecting a source costs.
+    SelectionBench(selection_bench::Args),
     /// Runs the simulation of the whole fleet, seed by seed.
     Simulate(simulate::Args),
     /// Checks that no source file is too long.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::ProjectorRate(args) => projector_rate::run(&root, &args),
         Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),
+        Command::SelectionBench(args) => selection_bench::run(&root, &args),
         Command::Simulate(args) => simulate::run(&root, &args),
         Command::Sizes => sizes::run(&root),
     });

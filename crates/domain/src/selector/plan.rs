@@ -171,6 +171,8 @@ impl Plan {
     /// Takes the wheel's next place, and the rest of its tier.
     fn turn(&mut self, wheel: &mut Wheel) {
         let pool = &mut self.pool;
+        // All at once: a pool that grows as it is filled would be copied again and again.
+        pool.reserve_exact(self.table.rows().len());
         if let Some((rank, first, commit)) = wheel.take(&self.table, &self.unfit, |stake| pool.push(stake)) {
             self.first = Some(first);
             self.commit = Some(commit);
@@ -306,7 +308,8 @@ impl Plan {
                 here
             })?
         };
-        Some(self.pool.remove(at))
+        // Which of two equals comes first is no promise, and the gap needn't be closed.
+        Some(self.pool.swap_remove(at))
     }
 
     fn advance(&mut self) -> Option<()> {
