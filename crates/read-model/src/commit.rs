@@ -48,20 +48,18 @@ impl ReadModel {
     /// [`StoreError::Deadline`] and [`StoreError::Unavailable`] nobody knows: read the checkpoint.
     pub async fn commit(&self, batch: Batch<'_>) -> Result<Committed, StoreError> {
         self.writing("folding a batch", async {
+            if let (Projection::Traffic, Some(stored_at)) =
+                (batch.projection, batch.events.iter().map(|placed| placed.stored_at).max())
+            {
+                self.make_days(touched(batch.events).days(), stored_at).await?;
+            }
             let mut transaction = self.pool().begin().await?;
             checkpoint::advance(&mut transaction, batch.projection, batch.from, batch.to).await?;
-            let days = match (batch.projection, batch.events.iter().map(|placed| placed.stored_at).max()) {
-                (Projection::Traffic, Some(stored_at)) => {
-                    self.make_days(&mut transaction, touched(batch.events).days(), stored_at).await?
-                }
-                (Projection::Traffic, None) | (Projection::Config, _) => std::collections::BTreeSet::new(),
-            };
             let mut committed = Committed { folded: 0, unprojectable: batch.unreadable };
             fold(&mut transaction, batch.projection, batch.events, &mut committed).await?;
             unprojectable::forget(&mut transaction, batch.projection, batch.solved).await?;
             unprojectable::record(&mut transaction, batch.projection, &committed.unprojectable).await?;
             transaction.commit().await?;
-            self.days_are_there(days);
             Ok::<_, StoreError>(committed)
         })
         .await

@@ -80,7 +80,7 @@ fn class(error: &sqlx::Error) -> Option<String> {
 }
 
 /// Whether an error is about reaching the store, or about the store's own state, not about what was asked.
-fn passes(error: &sqlx::Error) -> bool {
+pub(crate) fn passes(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)

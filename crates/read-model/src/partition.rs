@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::postgres::{PgConnection, PgPool};
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgPool;
 use waybill_domain::history::{Day, RequestState};
 use waybill_event::LogTime;
 
 use crate::column::Column;
+use crate::error::passes;
 use crate::{Checkpoint, Projection, ReadModel, StoreError};
 
 const TABLES: [&str; 3] = ["requests", "attempts", "outcomes"];
@@ -16,8 +17,9 @@ const TABLES: [&str; 3] = ["requests", "attempts", "outcomes"];
 /// and the default partition takes it.
 const REACH_DAYS: i32 = 60;
 
-/// How long a drop waits for those who read: it holds everybody up meanwhile.
-const PATIENCE_MS: u32 = 1_000;
+/// How long a drop waits for those who read: it holds everybody up meanwhile. Less than the second after which Postgres
+/// looks for deadlocks, so that the drop gives way and not a reader.
+const PATIENCE_MS: u32 = 500;
 /// Days dropped in one go.
 const AT_ONCE: usize = 16;
 
@@ -85,62 +87,50 @@ impl ReadModel {
         Ok(true)
     }
 
-    /// Makes the partitions of days that have none yet, and returns the days that have one now. Within the caller's
-    /// transaction: call [`ReadModel::days_are_there`] once it is committed.
-    pub(crate) async fn make_days(
-        &self,
-        connection: &mut PgConnection,
-        days: BTreeSet<Day>,
-        stored_at: LogTime,
-    ) -> Result<BTreeSet<Day>, sqlx::Error> {
+    /// Makes the partitions of days that have none yet. Outside of any transaction, one table after the other: making one
+    /// waits for everybody who reads that table, and a reader waits for it, so that whoever held one table while waiting
+    /// for another would lock both of them up.
+    ///
+    /// # Errors
+    /// The store is out of reach, or a table was being read for too long: nothing says that the day can have no partition.
+    pub(crate) async fn make_days(&self, days: BTreeSet<Day>, stored_at: LogTime) -> Result<(), sqlx::Error> {
         let today = Day::of(stored_at).0;
-        let mut made = BTreeSet::new();
         for day in days {
             if day.0.abs_diff(today) > REACH_DAYS.unsigned_abs() || self.days.lock().contains(&day) {
                 continue;
             }
-            let mut savepoint = connection.begin().await?;
-            match make(&mut savepoint, day).await {
-                Ok(()) => {
-                    savepoint.commit().await?;
-                    made.insert(day);
-                }
-                Err(error) => {
-                    savepoint.rollback().await?;
-                    if error.as_database_error().is_none() {
-                        return Err(error);
-                    }
-                    // The default partition holds rows of that day already, or the day can't be told: it takes these too.
-                    tracing::warn!(%day, %error, "a day's partition could not be made");
-                }
+            match make(self.pool(), day).await {
+                Ok(()) => self.day_is_there(day),
+                Err(error) if error.as_database_error().is_none() || passes(&error) => return Err(error),
+                // The default partition holds rows of that day already, or the day can't be told: it takes these too.
+                Err(error) => tracing::warn!(%day, %error, "a day's partition could not be made"),
             }
         }
-        Ok(made)
+        Ok(())
     }
 
-    /// Remembers that these days have partitions.
-    pub(crate) fn days_are_there(&self, days: BTreeSet<Day>) {
+    /// Remembers that a day has its partitions.
+    fn day_is_there(&self, day: Day) {
         let mut known = self.days.lock();
-        known.extend(days);
+        known.insert(day);
         while known.len() > 1_000 {
             known.pop_first();
         }
     }
 }
 
-async fn make(connection: &mut PgConnection, day: Day) -> Result<(), sqlx::Error> {
+async fn make(pool: &PgPool, day: Day) -> Result<(), sqlx::Error> {
     for table in TABLES {
         let name = partition(table, day);
         let next = day.next();
-        let there: bool =
-            sqlx::query_scalar("select to_regclass($1) is not null").bind(&name).fetch_one(&mut *connection).await?;
+        let there: bool = sqlx::query_scalar("select to_regclass($1) is not null").bind(&name).fetch_one(pool).await?;
         if there {
             continue;
         }
         // Days are numbers; nothing of a client's making is in this statement.
         let statement =
             format!("create table if not exists {name} partition of {table} for values from ('{day}') to ('{next}')");
-        sqlx::query(AssertSqlSafe(statement)).persistent(false).execute(&mut *connection).await?;
+        sqlx::query(AssertSqlSafe(statement)).persistent(false).execute(pool).await?;
     }
     Ok(())
 }

@@ -281,6 +281,29 @@ async fn days_far_away_need_no_partition() {
 }
 
 #[tokio::test]
+async fn a_new_day_and_whoever_reads_several_tables_never_wait_for_each_other() {
+    let mut ground = Ground::new().await;
+    ground.commit(TRAFFIC, &[admitted(1, id("2026-11-28T12:00:00Z", 1), 1, 1, "x")]).await.unwrap();
+    let mut reader = PgConnection::connect(ground.postgres.url().expose_secret()).await.unwrap();
+    sqlx::raw_sql("begin; select from attempts;").execute(&mut reader).await.unwrap();
+    let url = ground.postgres.url().expose_secret().to_owned();
+    let reading = async {
+        let mut watcher = PgConnection::connect(&url).await.unwrap();
+        let waiting = "select exists (select from pg_locks where not granted)";
+        while !sqlx::query_scalar::<_, bool>(waiting).fetch_one(&mut watcher).await.unwrap() {}
+        sqlx::raw_sql("select from requests; commit;").execute(&mut reader).await
+    };
+    let b = id("2026-11-29T12:00:00Z", 2);
+    let events = [admitted(2, b, 1, 1, "x"), started(3, b, 1, 7)];
+    let (folded, read) = tokio::join!(ground.commit(TRAFFIC, &events), reading);
+    read.unwrap();
+    assert_eq!(folded.unwrap().unprojectable, []);
+    let rows = "select (select count(*) from requests_2026_11_29) + (select count(*) from attempts_2026_11_29)";
+    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut reader).await.unwrap(), 2);
+    ground.finish().await;
+}
+
+#[tokio::test]
 async fn old_days_are_dropped_but_never_one_with_an_open_request() {
     let mut ground = Ground::new().await;
     let (a, b, c) = (id("2026-09-01T23:59:59Z", 1), id("2026-09-02T00:00:00Z", 2), id("2026-11-29T09:00:00Z", 3));
