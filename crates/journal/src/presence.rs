@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use waybill_event::{Boot, ConfigPosition, ProducerId};
+use waybill_event::{Boot, ConfigPosition, ProducerId, Source};
 
 use crate::clock::LogClock;
 use crate::keyed::{Bucket, Held, Keyed, Watched};
@@ -20,6 +20,8 @@ const BEAT: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(5);
 /// Beats whose instants of sending are remembered until they are read back.
 const REMEMBERED: usize = 16;
+/// Sources that one beat tells of; the busiest, where there are more.
+const TOLD: usize = 4_096;
 
 /// What a process tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,10 +40,13 @@ pub struct Beat {
 }
 
 /// What a process reports with each beat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Requests in flight.
     pub in_flight: u64,
+    /// Attempts in flight at each source that has any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "by_name")]
+    pub busy: BTreeMap<Source, u32>,
     /// Position in `WB_CONFIG` in force.
     pub config: ConfigPosition,
     /// Bytes in its outbox.
@@ -55,6 +60,21 @@ pub struct Report {
     pub selector_folded: Option<u64>,
 }
 
+/// What the others of a process's role have under way, as far as their beats tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Others {
+    /// How many there are.
+    pub count: u32,
+    /// Attempts in flight at each source, all of them together.
+    pub busy: BTreeMap<Source, u32>,
+}
+
+/// A beat, and the own steady time at which it was heard.
+struct Heard {
+    beat: Beat,
+    at: i64,
+}
+
 /// A process's presence and its picture of the others'.
 pub struct Presence {
     keyed: Arc<dyn Keyed>,
@@ -63,7 +83,7 @@ pub struct Presence {
     role: String,
     clock: LogClock,
     sent: Mutex<VecDeque<(u64, i64)>>,
-    others: Mutex<BTreeMap<String, Beat>>,
+    heard: Mutex<BTreeMap<String, Heard>>,
 }
 
 impl Presence {
@@ -76,14 +96,34 @@ impl Presence {
         role: impl Into<String>,
         clock: LogClock,
     ) -> Self {
-        let (sent, others) = (Mutex::default(), Mutex::default());
-        Self { keyed, replica, boot, role: role.into(), clock, sent, others }
+        let (sent, heard) = (Mutex::default(), Mutex::default());
+        Self { keyed, replica, boot, role: role.into(), clock, sent, heard }
     }
 
     /// All processes that are there, this one included, by their names.
     #[must_use]
     pub fn fleet(&self) -> BTreeMap<String, Beat> {
-        self.others.lock().clone()
+        self.heard.lock().iter().map(|(name, heard)| (name.clone(), heard.beat.clone())).collect()
+    }
+
+    /// What the others of this role have under way. A beat that isn't followed by another one counts until it has
+    /// expired, also while the store can't be reached.
+    #[must_use]
+    pub fn others(&self) -> Others {
+        let life = i64::try_from(TTL.as_micros()).unwrap_or(i64::MAX);
+        let now = self.clock.steady();
+        let mut others = Others::default();
+        for Heard { beat, at } in self.heard.lock().values() {
+            if beat.role != self.role || beat.replica == self.replica || now.saturating_sub(*at) >= life {
+                continue;
+            }
+            others.count = others.count.saturating_add(1);
+            for (source, busy) in &beat.report.busy {
+                let sum = others.busy.entry(*source).or_default();
+                *sum = sum.saturating_add(*busy);
+            }
+        }
+        others
     }
 
     /// Beats and watches until `stop`, then leaves. `report` is asked before each beat.
@@ -103,21 +143,26 @@ impl Presence {
         let mut n = 0;
         loop {
             n += 1;
-            let beat =
-                Beat { replica: self.replica.clone(), boot: self.boot, role: self.role.clone(), n, report: report() };
-            if let Ok(value) = serde_json::to_vec(&beat) {
-                {
-                    let mut sent = self.sent.lock();
-                    sent.push_back((n, self.clock.steady()));
-                    let surplus = sent.len().saturating_sub(REMEMBERED);
-                    sent.drain(..surplus);
-                }
-                let (key, value) = (self.replica.as_str(), Bytes::from(value));
-                if let Err(error) = self.keyed.write(Bucket::Presence, key, value, Held::Anything, Some(TTL)).await {
-                    tracing::debug!(%error, "a beat was lost");
-                }
+            let report = told(report());
+            let beat = Beat { replica: self.replica.clone(), boot: self.boot, role: self.role.clone(), n, report };
+            match serde_json::to_vec(&beat) {
+                Ok(value) => self.tell(n, Bytes::from(value)).await,
+                Err(error) => tracing::error!(%error, "a beat can't be written"),
             }
             tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    async fn tell(&self, n: u64, beat: Bytes) {
+        {
+            let mut sent = self.sent.lock();
+            sent.push_back((n, self.clock.steady()));
+            let surplus = sent.len().saturating_sub(REMEMBERED);
+            sent.drain(..surplus);
+        }
+        let key = self.replica.as_str();
+        if let Err(error) = self.keyed.write(Bucket::Presence, key, beat, Held::Anything, Some(TTL)).await {
+            tracing::debug!(%error, "a beat was lost");
         }
     }
 
@@ -133,15 +178,44 @@ impl Presence {
                             self.clock.observe(sent, entry.stored_at);
                         }
                     }
-                    self.others.lock().insert(entry.key, beat);
+                    let at = self.clock.steady();
+                    self.heard.lock().insert(entry.key, Heard { beat, at });
                 }
                 Ok(Watched::Gone { key, .. }) => {
-                    self.others.lock().remove(&key);
+                    self.heard.lock().remove(&key);
                 }
                 Ok(Watched::Current) => {}
                 Err(error) => tracing::debug!(%error, "presence can't be watched just now"),
             }
         }
+    }
+}
+
+/// A report that fits into a beat.
+fn told(mut report: Report) -> Report {
+    if report.busy.len() > TOLD {
+        let mut busiest: Vec<(Source, u32)> = report.busy.into_iter().collect();
+        busiest.sort_by_key(|(source, busy)| (std::cmp::Reverse(*busy), *source));
+        report.busy = busiest.into_iter().take(TOLD).collect();
+    }
+    report
+}
+
+/// Sources as names of a JSON object's members.
+mod by_name {
+    use std::collections::BTreeMap;
+
+    use serde::de::{Deserialize as _, Deserializer, Error};
+    use serde::ser::Serializer;
+    use waybill_event::Source;
+
+    pub fn serialize<S: Serializer>(busy: &BTreeMap<Source, u32>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(busy.iter().map(|(source, busy)| (source.to_string(), busy)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Source, u32>, D::Error> {
+        let named = BTreeMap::<String, u32>::deserialize(deserializer)?;
+        named.into_iter().map(|(name, busy)| Ok((name.parse().map_err(D::Error::custom)?, busy))).collect()
     }
 }
 

@@ -32,6 +32,12 @@ impl Budgets {
         self.replicas.store(replicas.max(1), Ordering::Relaxed);
     }
 
+    /// How many replicas share the floor, this one included.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
     /// A request for a model came.
     pub fn request(&self, model: &Arc<str>) {
         let now = self.since.elapsed();
@@ -40,7 +46,7 @@ impl Budgets {
 
     /// Whether a further try is within the model's budget; a yes is counted.
     pub fn spend(&self, model: &Arc<str>, policy: &RetryBudgetPolicy) -> bool {
-        let (now, replicas) = (self.since.elapsed(), self.replicas.load(Ordering::Relaxed));
+        let (now, replicas) = (self.since.elapsed(), self.replicas());
         self.of(model, |budget| budget.spend(now, policy, replicas))
     }
 

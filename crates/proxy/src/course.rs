@@ -50,7 +50,7 @@ impl Moment for Now<'_> {
     }
 
     fn in_flight(&self, row: &Row) -> u32 {
-        self.0.views.of(row.source.source).in_flight()
+        self.0.views.of(row.source.source).fleet_wide()
     }
 }
 

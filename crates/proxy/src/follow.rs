@@ -1,5 +1,5 @@
-//! What keeps a replica current: followers of the catalogue, of the sealed credentials and of the selector's state. Each
-//! runs until the replica stops; none of them is on a request's path.
+//! What keeps a replica current: followers of the catalogue, of the sealed credentials, of the selector's state and of the
+//! other replicas' beats. Each runs until the replica stops; none of them is on a request's path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use waybill_domain::catalog::{Applied, Replaced, UnknownEdit};
 use waybill_domain::selector::{Revisions, SourceState};
 use waybill_event::config::Channel;
 use waybill_event::{ConfigPosition, Source, decode_one};
+use waybill_journal::presence::Presence;
 use waybill_journal::{Bucket, Journal, Message, Start, Stream, Watched};
 
 use crate::replica::{Known, Replica};
@@ -19,6 +20,8 @@ use crate::replica::{Known, Replica};
 const FOLD_KEY: &str = "_fold";
 /// Pause after a failed question, before it is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How often the other replicas' beats are taken up; they beat once a second.
+const LISTEN: Duration = Duration::from_millis(500);
 
 /// Follows `WB_CONFIG`. It is read whole rather than by its newest messages, so that ids, versions and the position in
 /// force are those of the log.
@@ -133,6 +136,16 @@ pub async fn selector(replica: Arc<Replica>, journal: Journal, stop: Cancellatio
                 }
             }
             Err(error) => tracing::warn!(%error, "the selector's state can't be watched just now"),
+        }
+    }
+}
+
+/// Takes up what the other replicas tell of themselves.
+pub async fn others(replica: Arc<Replica>, presence: Arc<Presence>, stop: CancellationToken) {
+    loop {
+        replica.hear(&presence.others());
+        if until(&stop, tokio::time::sleep(LISTEN)).await.is_none() {
+            return;
         }
     }
 }

@@ -12,6 +12,7 @@ use waybill_event::config::{Channel, Key, StoredHash};
 use waybill_event::{LogTime, RequestId, Source};
 use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
+use waybill_journal::presence::Others;
 use waybill_secret::{Peppers, Vault};
 use waybill_upstream::{Dispatcher, Target};
 use waybill_wire::endpoint::BaseUrl;
@@ -179,9 +180,16 @@ impl Replica {
         if all { (self.clock)() } else { None }
     }
 
-    /// So many replicas serve; what is theirs together is shared among them.
-    pub fn shared_by(&self, replicas: u32) {
-        self.budgets.shared_by(replicas);
+    /// What the other replicas tell of themselves: what is the fleet's is shared with them.
+    pub fn hear(&self, others: &Others) {
+        self.views.hear(&others.busy);
+        self.budgets.shared_by(others.count.saturating_add(1));
+    }
+
+    /// How many replicas serve, this one included, as far as it has heard.
+    #[must_use]
+    pub fn replicas(&self) -> u32 {
+        self.budgets.replicas()
     }
 
     /// The replica is on its way out: answers ask for their connection to be closed.

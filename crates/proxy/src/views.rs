@@ -1,6 +1,6 @@
-//! This replica's view of every source: shared state plus own events, and what it has in flight there.
+//! This replica's view of every source: shared state plus own events, and what the fleet has in flight there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -15,6 +15,7 @@ pub struct SourceView {
     /// Its view. Held while the replica's own events about it are appended, so that they are folded in their order.
     pub view: Mutex<View>,
     in_flight: AtomicU32,
+    elsewhere: AtomicU32,
 }
 
 impl SourceView {
@@ -22,6 +23,18 @@ impl SourceView {
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Attempts under way from the other replicas, as far as their beats tell.
+    #[must_use]
+    pub fn elsewhere(&self) -> u32 {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Attempts under way from the whole fleet.
+    #[must_use]
+    pub fn fleet_wide(&self) -> u32 {
+        self.in_flight().saturating_add(self.elsewhere())
     }
 }
 
@@ -58,7 +71,8 @@ impl Views {
         }
         let new = || {
             let view = View::new(source, self.producer.clone(), self.boot);
-            Arc::new(SourceView { view: Mutex::new(view), in_flight: AtomicU32::new(0) })
+            let (in_flight, elsewhere) = (AtomicU32::new(0), AtomicU32::new(0));
+            Arc::new(SourceView { view: Mutex::new(view), in_flight, elsewhere })
         };
         self.sources.write().entry(source).or_insert_with(new).clone()
     }
@@ -75,10 +89,25 @@ impl Views {
     #[must_use]
     pub fn judge(&self, catalog: &Catalog, ability: &Ability, now: LogTime) -> Row {
         let entry = self.of(ability.source);
-        let load = Load { in_flight: entry.in_flight(), max_concurrent: ability.channel.limits.max_concurrent };
+        let load = Load { in_flight: entry.fleet_wide(), max_concurrent: ability.channel.limits.max_concurrent };
         let view = entry.view.lock();
         let by_hand = catalog.by_hand(ability.source, &ability.upstream_model);
         Row::judge(ability, Some(&view), load, by_hand, now)
+    }
+
+    /// Sources that this replica has attempts under way at, with their number.
+    #[must_use]
+    pub fn busy(&self) -> BTreeMap<Source, u32> {
+        let sources = self.sources.read();
+        let busy = sources.iter().map(|(source, entry)| (*source, entry.in_flight()));
+        busy.filter(|(_, in_flight)| *in_flight > 0).collect()
+    }
+
+    /// What the other replicas have under way. Tables take it up in their own rhythm: load makes nobody ineligible.
+    pub fn hear(&self, others: &BTreeMap<Source, u32>) {
+        for (source, entry) in self.sources.read().iter() {
+            entry.elsewhere.store(others.get(source).copied().unwrap_or(0), Ordering::Relaxed);
+        }
     }
 
     /// Folds an own event into a view whose lock is held.

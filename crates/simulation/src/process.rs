@@ -30,6 +30,8 @@ pub struct Process {
     pub link: Link,
     /// Its clock of the log.
     pub clock: LogClock,
+    /// Its beats.
+    pub presence: Arc<Presence>,
     /// What it runs; aborted with its death.
     pub tasks: JoinSet<()>,
     /// Stops and lets go what it runs.
@@ -74,12 +76,13 @@ impl Process {
             stop: CancellationToken::new(),
             chance,
             skew,
+            presence: Arc::new(Presence::new(link.journal().keyed, name.clone(), boot, role, clock)),
             link,
             name,
         };
         ground.trace.note(format_args!("{} begins its life {boot}", process.name));
-        let presence = Presence::new(process.journal().keyed, process.name.clone(), boot, role, clock);
         let stop = process.stop.clone();
+        let presence = Arc::clone(&process.presence);
         process.run(async move { presence.run(report, stop).await });
         process
     }

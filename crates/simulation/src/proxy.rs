@@ -122,7 +122,13 @@ impl Proxy {
 
     /// It begins to live.
     pub fn start(&mut self) {
-        let mut process = Process::start(&self.ground, &self.name, "proxy", self.lives, Report::default);
+        let serving = Arc::new(OnceLock::<Arc<Replica>>::new());
+        let reporting = Arc::clone(&serving);
+        let report = move || {
+            let busy = reporting.get().map(|replica| replica.views().busy()).unwrap_or_default();
+            Report { busy, ..Report::default() }
+        };
+        let mut process = Process::start(&self.ground, &self.name, "proxy", self.lives, report);
         let (outbox, publisher) = outbox(&mut process, &self.dir(), "wb.traffic.0.proxy");
         let journal = process.journal();
         let publishing = CancellationToken::new();
@@ -158,6 +164,8 @@ impl Proxy {
         process.run(catalog);
         process.run(credentials);
         process.run(selector);
+        process.run(follow::others(Arc::clone(&replica), Arc::clone(&process.presence), process.stop.clone()));
+        let _set_once = serving.set(Arc::clone(&replica));
         let router = router(Arc::clone(&replica));
         self.up = Some(Up { process, replica, outbox, router, publishing, clients: JoinSet::new() });
     }

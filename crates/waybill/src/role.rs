@@ -237,6 +237,7 @@ type Reporter = Box<dyn Fn() -> Report + Send + Sync>;
 #[derive(Clone)]
 pub struct Clock {
     clock: LogClock,
+    presence: Arc<Presence>,
     reports: Arc<OnceLock<Reporter>>,
     stop: CancellationToken,
 }
@@ -248,12 +249,13 @@ impl Clock {
         let clock = LogClock::new(boottime());
         let (reports, stop) = (Arc::<OnceLock<Reporter>>::default(), CancellationToken::new());
         let presence = Presence::new(journal.keyed.clone(), booted.producer.clone(), booted.boot, role, clock.clone());
-        let (reported, stopped) = (reports.clone(), stop.clone());
+        let presence = Arc::new(presence);
+        let (beating, reported, stopped) = (presence.clone(), reports.clone(), stop.clone());
         booted.tasks.spawn(async move {
             let report = || reported.get().map_or_else(Report::default, |report| report());
-            presence.run(report, stopped).await;
+            beating.run(report, stopped).await;
         });
-        Self { clock, reports, stop }
+        Self { clock, presence, reports, stop }
     }
 
     /// The time of the log, once it is known.
@@ -274,6 +276,12 @@ impl Clock {
     pub fn or_system(&self) -> Arc<dyn Fn() -> LogTime + Send + Sync> {
         let clock = self.clock.clone();
         Arc::new(move || clock.now().unwrap_or_else(system_time))
+    }
+
+    /// The presence that keeps it.
+    #[must_use]
+    pub fn presence(&self) -> Arc<Presence> {
+        self.presence.clone()
     }
 
     /// What the beats tell from now on.

@@ -1,8 +1,14 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
 use waybill_event::LogTime;
 
 use super::*;
+use crate::AppendError;
 use crate::faulty::{Faults, Faulty};
+use crate::keyed::{Entry, Watching};
+use crate::log::ReadError;
 use crate::memory::Memory;
 
 const START: i64 = 1_790_000_000_000_000;
@@ -14,16 +20,51 @@ struct Process {
     tasks: TaskTracker,
 }
 
+/// A store whose watches tell nothing any more once it is deaf, not even that something has gone.
+struct Deaf(Arc<dyn Keyed>, Arc<AtomicBool>);
+
+#[async_trait]
+impl Keyed for Deaf {
+    async fn get(&self, bucket: Bucket, key: &str) -> Result<Option<Entry>, ReadError> {
+        self.0.get(bucket, key).await
+    }
+
+    async fn write(
+        &self,
+        bucket: Bucket,
+        key: &str,
+        value: Bytes,
+        held: Held,
+        ttl: Option<Duration>,
+    ) -> Result<u64, AppendError> {
+        self.0.write(bucket, key, value, held, ttl).await
+    }
+
+    async fn delete(&self, bucket: Bucket, key: &str, held: Held) -> Result<(), AppendError> {
+        self.0.delete(bucket, key, held).await
+    }
+
+    fn watch(&self, bucket: Bucket) -> Watching {
+        let deaf = Arc::clone(&self.1);
+        self.0.watch(bucket).filter(move |_| std::future::ready(!deaf.load(Ordering::Relaxed))).boxed()
+    }
+}
+
 /// A process whose steady time began at `skew` microseconds.
 fn process(name: &str, keyed: &Arc<dyn Keyed>, skew: i64) -> Process {
+    acting("proxy", name, keyed, skew)
+}
+
+fn acting(role: &str, name: &str, keyed: &Arc<dyn Keyed>, skew: i64) -> Process {
     let origin = tokio::time::Instant::now();
     let clock = LogClock::new(Arc::new(move || skew + i64::try_from(origin.elapsed().as_micros()).unwrap()));
     let boot = Boot::new(LogTime::from_micros(START), 1);
-    let presence = Arc::new(Presence::new(Arc::clone(keyed), name.parse().unwrap(), boot, "proxy", clock.clone()));
+    let presence = Arc::new(Presence::new(Arc::clone(keyed), name.parse().unwrap(), boot, role, clock.clone()));
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let (running, stopping) = (Arc::clone(&presence), stop.clone());
     tasks.spawn(async move {
-        running.run(|| Report { in_flight: 3, ..Report::default() }, stopping).await;
+        let busy = BTreeMap::from([("channel:1".parse().unwrap(), 2), ("account:1".parse().unwrap(), 1)]);
+        running.run(|| Report { in_flight: 3, busy: busy.clone(), ..Report::default() }, stopping).await;
     });
     tasks.close();
     Process { presence, clock, stop, tasks }
@@ -81,6 +122,49 @@ async fn who_falls_silent_is_gone_after_its_time_and_comes_back() {
     assert_eq!(b.names(), ["a", "b"]);
     a.end().await;
     b.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_others_of_a_role_have_under_way_is_summed_until_their_beats_expire() {
+    let memory = Memory::started_at(LogTime::from_micros(START));
+    let keyed = memory.journal().keyed;
+    let deaf = Arc::new(AtomicBool::new(false));
+    let to_a: Arc<dyn Keyed> = Arc::new(Deaf(Arc::clone(&keyed), Arc::clone(&deaf)));
+    let (a, b, c) = (process("a", &to_a, 0), process("b", &keyed, 0), process("c", &keyed, 0));
+    let projector = acting("projector", "d", &keyed, 0);
+    let check = |process: &Process, count: u32| {
+        let sum = |each: u32| (count > 0).then_some(each * count);
+        let others = process.presence.others();
+        assert_eq!(others.count, count);
+        assert_eq!(others.busy.get(&"channel:1".parse().unwrap()).copied(), sum(2));
+        assert_eq!(others.busy.get(&"account:1".parse().unwrap()).copied(), sum(1));
+    };
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    [&a, &b, &c].into_iter().for_each(|process| check(process, 2));
+    check(&projector, 0);
+    // Cut off, it hears of nobody's end and of no further beat; what it heard holds for its time and no longer.
+    deaf.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    check(&a, 2);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    check(&a, 0);
+    check(&b, 2);
+    b.end().await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    check(&c, 1);
+    for process in [a, c, projector] {
+        process.end().await;
+    }
+}
+
+#[test]
+fn a_beat_tells_of_the_busiest_sources_where_there_are_too_many() {
+    let source = |id: u32| format!("channel:{id}").parse::<Source>().unwrap();
+    let most = u32::try_from(TOLD).unwrap();
+    let busy = (1..=most + 7).map(|id| (source(id), if id > 7 { 2 } else { 1 })).collect();
+    let told = told(Report { busy, ..Report::default() });
+    assert_eq!(told.busy.len(), TOLD);
+    assert!(told.busy.values().all(|busy| *busy == 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,17 +85,20 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let reporting = replica.clone();
     clock.report(move || Report {
         in_flight: reporting.metrics().in_flight(),
+        busy: reporting.views().busy(),
         config: reporting.snapshot().position(),
         outbox_bytes: reporting.outbox().status().bytes,
         ..Report::default()
     });
-    for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector] {
+    for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector, Follower::Others] {
         let (replica, journal, stop) = (replica.clone(), journal.clone(), following.clone());
+        let presence = clock.presence();
         booted.tasks.spawn(async move {
             match follower {
                 Follower::Catalog => follow::catalog(replica, journal, stop).await,
                 Follower::Credentials => follow::credentials(replica, journal, stop).await,
                 Follower::Selector => follow::selector(replica, journal, stop).await,
+                Follower::Others => follow::others(replica, presence, stop).await,
             }
         });
     }
@@ -158,6 +161,7 @@ enum Follower {
     Catalog,
     Credentials,
     Selector,
+    Others,
 }
 
 #[async_trait]
@@ -228,7 +232,7 @@ impl Role for Proxy {
             .all()
             .into_iter()
             .map(|(source, entry)| {
-                let in_flight = entry.in_flight();
+                let (in_flight, elsewhere) = (entry.in_flight(), entry.elsewhere());
                 let view = entry.view.lock();
                 let mut shown = shown(view.state(), now);
                 shown.extend([
@@ -236,6 +240,7 @@ impl Role for Proxy {
                     ("shared".to_owned(), view.is_shared().into()),
                     ("position".to_owned(), view.position().map(|p| p.to_string()).into()),
                     ("in_flight".to_owned(), in_flight.into()),
+                    ("in_flight_elsewhere".to_owned(), elsewhere.into()),
                 ]);
                 Value::Object(shown)
             })
@@ -243,6 +248,7 @@ impl Role for Proxy {
         json!({
             "config": self.replica.snapshot().position(),
             "boot": self.replica.outbox().boot().to_string(),
+            "replicas": self.replica.replicas(),
             "in_flight": self.replica.metrics().in_flight(),
             "sources": sources,
         })
