@@ -74,7 +74,10 @@ pub(crate) fn reply(source: &Source, request: &Request, purpose: Purpose, turn: 
         return Reply::error(401, "invalid_api_key");
     }
     match purpose {
-        Purpose::Chat => source.reply(turn).cloned().unwrap_or_else(|| sensible(request)),
+        Purpose::Chat => {
+            let scripted = of_model(source, request).or_else(|| source.reply(turn));
+            scripted.cloned().unwrap_or_else(|| sensible(request))
+        }
         Purpose::Models => {
             let list: Vec<Value> = source.models.iter().map(|name| model(name)).collect();
             let sensible = || Reply::json(200, json!({"object": "list", "data": list}));
@@ -114,6 +117,14 @@ pub(crate) fn payload(body: &Body, source: &Source, request: &Request, status: u
             Payload { content_type: None, frames: vec![text.clone().into()], framing: Framing::Close, wire: true }
         }
     }
+}
+
+fn of_model<'a>(source: &'a Source, request: &Request) -> Option<&'a Reply> {
+    if source.by_model.is_empty() {
+        return None;
+    }
+    let json: Value = serde_json::from_slice(&request.body).ok()?;
+    source.by_model.get(json.get("model")?.as_str()?)
 }
 
 fn sensible(request: &Request) -> Reply {

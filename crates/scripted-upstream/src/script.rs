@@ -51,6 +51,8 @@ pub struct Source {
     pub calls: Vec<Reply>,
     /// Whether the replies begin anew after the last one, instead of its repeating.
     pub over_again: bool,
+    /// Replies to every chat for one of these models, whatever `calls` says; such a call takes its turn all the same.
+    pub by_model: BTreeMap<String, Reply>,
     /// Reply to `GET /v1/models`; the list of `models` when absent.
     pub models_reply: Option<Reply>,
     /// Models that are listed.
@@ -68,6 +70,7 @@ impl Default for Source {
         Self {
             calls: Vec::new(),
             over_again: false,
+            by_model: BTreeMap::new(),
             models_reply: None,
             models: vec!["demo-small".into(), "demo-large".into()],
             own_port: false,
@@ -96,6 +99,13 @@ impl Source {
     #[must_use]
     pub fn over_again(mut self) -> Self {
         self.over_again = true;
+        self
+    }
+
+    /// Always replies so to chats for this model.
+    #[must_use]
+    pub fn for_model(mut self, model: impl Into<String>, reply: Reply) -> Self {
+        self.by_model.insert(model.into(), reply);
         self
     }
 

@@ -133,3 +133,16 @@ async fn a_request_in_chunks_is_read_and_nonsense_is_refused() {
     let huge = "POST /a HTTP/1.1\r\ncontent-length: 999999999999\r\n\r\n";
     assert_eq!(status(&send(huge).await), "400");
 }
+
+#[tokio::test]
+async fn one_model_of_a_source_can_be_sick_alone() {
+    let source = Source::default().for_model("sick", Reply::error(500, "oops"));
+    let upstream = ScriptedUpstream::start(Script::new().source("a", source)).await.unwrap();
+    let (mut connection, path) = connect(&upstream.base_url("a")).await;
+    for (model, expected) in [("sick", "500"), ("well", "200"), ("sick", "500")] {
+        let body = format!("{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"hi\"}}]}}");
+        let request = format!("POST {path} HTTP/1.1\r\nhost: u\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        connection.write_all(request.as_bytes()).await.unwrap();
+        assert_eq!(status(&read_one(&mut connection).await), expected, "{model}");
+    }
+}
