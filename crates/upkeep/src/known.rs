@@ -115,7 +115,7 @@ impl Known {
             && channel.credential.is_some()
             && !channel.models.is_empty()
             && !disabled.revisions.older_than(revisions(channel));
-        due.then(|| Wanted { source, disabling: disabled.id.clone(), version: channel.version })
+        due.then(|| Wanted { source, disabling: disabled.id.clone(), since: disabled.since, version: channel.version })
     }
 
     pub(crate) fn channel(&self, source: Source) -> Option<&Arc<Channel>> {

@@ -172,7 +172,8 @@ mod tests {
     }
 
     fn wanted(disabling: &str, version: u64) -> Wanted {
-        Wanted { source: Source { kind: SourceKind::Channel, id: 1 }, disabling: disabling.into(), version }
+        let source = Source { kind: SourceKind::Channel, id: 1 };
+        Wanted { source, disabling: disabling.into(), since: at(0), version }
     }
 
     fn fleet() -> [Permits; 2] {

@@ -57,6 +57,8 @@ pub struct Upkeep {
     clock: Clock,
     prober: Prober,
     permits: Permits,
+    /// From a source's disabling to its first probe.
+    first: Duration,
     status: RwLock<Status>,
 }
 
@@ -75,7 +77,7 @@ impl Upkeep {
         let Parts { journal, outbox, clock, vault, dispatcher, rules, rhythm } = parts;
         let permits = Permits::new(Arc::clone(&journal.keyed), outbox.producer().clone(), rhythm);
         let prober = Prober { log: Arc::clone(&journal.log), vault, dispatcher, rules };
-        Self { journal, outbox, clock, prober, permits, status: RwLock::default() }
+        Self { journal, outbox, clock, prober, permits, first: rhythm.first, status: RwLock::default() }
     }
 
     /// How it stands.
@@ -133,7 +135,7 @@ impl Upkeep {
         let now = (self.clock)();
         for source in sources {
             match known.wanted(source) {
-                Some(wanted) => schedule.want(wanted, now),
+                Some(wanted) => schedule.want(wanted, self.first, now),
                 None => schedule.forget(source),
             }
         }

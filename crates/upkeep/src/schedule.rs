@@ -37,6 +37,8 @@ pub struct Wanted {
     pub source: Source,
     /// Id of its disabling.
     pub disabling: Arc<str>,
+    /// Since when.
+    pub since: LogTime,
     /// Version of its entity: an edit makes the next probe due at once.
     pub version: u64,
 }
@@ -55,16 +57,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A source wants probing. A new disabling or an edited source is due at once; what is known already stays as it is.
-    pub fn want(&mut self, wanted: Wanted, now: LogTime) {
+    /// A source wants probing: `first` after its disabling, since what has just failed fails again; an edited source at
+    /// once. What is known already stays as it is.
+    pub fn want(&mut self, wanted: Wanted, first: Duration, now: LogTime) {
         match self.entries.get_mut(&wanted.source) {
             Some(entry) if entry.wanted == wanted => {}
             Some(entry) => {
+                let edited = entry.wanted.disabling == wanted.disabling;
+                entry.next = if edited { now } else { wanted.since + first };
                 entry.wanted = wanted;
-                entry.next = now;
             }
             None => {
-                self.entries.insert(wanted.source, Entry { wanted, next: now, under_way: false });
+                let next = wanted.since + first;
+                self.entries.insert(wanted.source, Entry { wanted, next, under_way: false });
             }
         }
     }
@@ -124,8 +129,10 @@ mod tests {
 
     fn wanted(id: u64, disabling: &str, version: u64) -> Wanted {
         let source = Source { kind: SourceKind::Channel, id };
-        Wanted { source, disabling: disabling.into(), version }
+        Wanted { source, disabling: disabling.into(), since: at(0), version }
     }
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
     fn intervals_double_up_to_an_hour() {
@@ -137,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_source_is_due_at_once_and_then_by_its_rhythm() {
+    fn a_disabled_source_is_due_by_its_rhythm() {
         let mut schedule = Schedule::default();
         let rhythm = Rhythm::default();
-        schedule.want(wanted(1, "a", 1), at(100));
+        schedule.want(wanted(1, "a", 1), rhythm.first, at(1));
         let mut probes = Vec::new();
         let mut tries = 0;
-        for second in 100..=1_100 {
+        for second in 1..=1_100 {
             let now = at(second);
-            schedule.want(wanted(1, "a", 1), now);
+            schedule.want(wanted(1, "a", 1), rhythm.first, now);
             if let Some(due) = schedule.due(now) {
                 assert_eq!(schedule.due(now), None, "one at a time");
                 probes.push(second);
@@ -153,29 +160,30 @@ mod tests {
                 schedule.settle(&due, now + rhythm.after(tries));
             }
         }
-        assert_eq!(probes, [100, 160, 280, 520, 1_000]);
+        assert_eq!(probes, [60, 120, 240, 480, 960]);
     }
 
     #[test]
     fn an_edit_makes_it_due_at_once() {
         let mut schedule = Schedule::default();
-        schedule.want(wanted(1, "a", 1), at(0));
-        let due = schedule.due(at(0)).unwrap();
+        schedule.want(wanted(1, "a", 1), MINUTE, at(0));
+        assert_eq!(schedule.due(at(59)), None, "what has just failed fails again");
+        let due = schedule.due(at(60)).unwrap();
         schedule.settle(&due, at(3_600));
         assert_eq!(schedule.next_at(), Some(at(3_600)));
-        schedule.want(wanted(1, "a", 2), at(50));
-        assert_eq!(schedule.next_at(), Some(at(50)));
-        let due = schedule.due(at(50)).unwrap();
-        schedule.want(wanted(1, "b", 3), at(51));
+        schedule.want(wanted(1, "a", 2), MINUTE, at(100));
+        assert_eq!(schedule.next_at(), Some(at(100)));
+        let due = schedule.due(at(100)).unwrap();
+        schedule.want(Wanted { since: at(101), ..wanted(1, "b", 3) }, MINUTE, at(101));
         schedule.settle(&due, at(9_999));
-        assert_eq!(schedule.next_at(), Some(at(51)), "what is done was about an older state");
+        assert_eq!(schedule.next_at(), Some(at(161)), "what is done was about an older state");
     }
 
     #[test]
     fn a_source_that_is_back_is_forgotten() {
         let mut schedule = Schedule::default();
-        schedule.want(wanted(1, "a", 1), at(0));
-        let due = schedule.due(at(0)).unwrap();
+        schedule.want(wanted(1, "a", 1), MINUTE, at(0));
+        let due = schedule.due(at(60)).unwrap();
         schedule.forget(due.source);
         schedule.settle(&due, at(60));
         assert!(schedule.is_empty());
@@ -185,8 +193,8 @@ mod tests {
     #[test]
     fn the_longest_due_comes_first() {
         let mut schedule = Schedule::default();
-        schedule.want(wanted(1, "a", 1), at(20));
-        schedule.want(wanted(2, "b", 1), at(10));
+        schedule.want(Wanted { since: at(20), ..wanted(1, "a", 1) }, Duration::ZERO, at(20));
+        schedule.want(Wanted { since: at(10), ..wanted(2, "b", 1) }, Duration::ZERO, at(20));
         assert_eq!(schedule.len(), 2);
         let order: Vec<u64> = std::iter::from_fn(|| schedule.due(at(30)).map(|due| due.source.id)).collect();
         assert_eq!(order, [2, 1]);
