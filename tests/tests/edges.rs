@@ -253,10 +253,10 @@ async fn base_urls_work_as_people_write_them_and_private_ones_only_where_allowed
         let spec = waybill_testkit::ChannelSpec::new(&name, url).models([name.as_str()]);
         bench.admin().channel(spec).await;
     }
-    bench
-        .admin()
-        .channel(bench.spec("a").with("name", "private").models(["private"]).with("allow_private", false))
-        .await;
+    // An address in the URL is refused when it is saved; where a name leads is seen when it is dialled.
+    let named = with_v1.replace("127.0.0.1", "localhost");
+    let spec = bench.spec("a").with("name", "private").with("base_url", named).models(["private"]);
+    bench.admin().channel(spec.with("allow_private", false)).await;
     bench.configured().await;
     for (index, url) in urls.iter().enumerate() {
         bench.chat(1, &format!("spelt-{index}")).served().await;

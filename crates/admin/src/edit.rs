@@ -1,6 +1,7 @@
 //! The way of an edit: decided on the own fold, appended on condition that the log hasn't moved, decided again when it
 //! has, and read back when nobody could tell whether it was stored.
 
+mod addresses;
 pub mod wish;
 
 use std::sync::Arc;

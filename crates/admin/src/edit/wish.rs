@@ -11,7 +11,7 @@ use waybill_event::ChannelId;
 use waybill_event::config::{ConfigChange, CredentialRef};
 use waybill_secret::{Peppers, SecretString, Token, TokenKind};
 
-use super::EditError;
+use super::{EditError, addresses};
 use crate::credentials::{Credentials, checked};
 use crate::tokens;
 
@@ -28,8 +28,15 @@ pub trait Wish: Send {
 #[async_trait]
 impl Wish for Command {
     async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError> {
-        Ok(decide(catalog, self)?)
+        Ok(decided(catalog, self)?)
     }
+}
+
+/// Decides a command, the addresses that it brings included.
+fn decided(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>, Rejection> {
+    let changes = decide(catalog, command)?;
+    addresses::check(catalog, &changes, |_| "base_url".to_owned())?;
+    Ok(changes)
 }
 
 /// A credential that was stored, with the channel it was sealed for.
@@ -84,16 +91,16 @@ impl Wish for ChannelWish {
         let fingerprint = self.credentials.fingerprint(&self.credential);
         let held = catalog.channels.get(&id).and_then(|channel| channel.credential.clone());
         if let Some(held) = held.filter(|held| held.fingerprint == fingerprint) {
-            return Ok(decide(catalog, &self.with(held))?);
+            return Ok(decided(catalog, &self.with(held))?);
         }
         // What would be refused anyway leaves no sealed credential behind.
-        decide(catalog, &self.with(CredentialRef { revision: u64::MAX, fingerprint }))?;
+        decided(catalog, &self.with(CredentialRef { revision: u64::MAX, fingerprint }))?;
         let stored = match self.stored.take().filter(|(sealed_for, _)| *sealed_for == id) {
             Some((_, stored)) => stored,
             None => self.credentials.store(id, &self.credential).await?,
         };
         self.stored = Some((id, stored.clone()));
-        Ok(decide(catalog, &self.with(stored))?)
+        Ok(decided(catalog, &self.with(stored))?)
     }
 }
 
@@ -148,7 +155,13 @@ impl ManifestWish {
             let shown = held.unwrap_or(CredentialRef { revision: u64::MAX, fingerprint });
             supplies.credentials.insert(wanted.name.to_owned(), shown);
         }
-        self.planned = plan(catalog, &self.manifest, &supplies)?;
+        let planned = plan(catalog, &self.manifest, &supplies)?;
+        let changes: Vec<ConfigChange> = planned.steps.iter().map(|step| step.change.clone()).collect();
+        addresses::check(catalog, &changes, |channel| {
+            let entry = self.manifest.channels.iter().position(|entry| entry.name == channel.name);
+            entry.map_or_else(|| "base_url".to_owned(), |i| format!("channels/{i}/base_url"))
+        })?;
+        self.planned = planned;
         Ok(&self.planned)
     }
 

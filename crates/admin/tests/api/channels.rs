@@ -80,6 +80,34 @@ async fn faults_name_their_field() {
 }
 
 #[tokio::test]
+async fn addresses_that_would_never_be_dialled_are_refused_when_written_down() {
+    let desk = desk().await;
+    let refused = async |body: serde_json::Value, says: &str| {
+        let problem = desk.post("/channels", body).await.refused(422, "invalid_field");
+        assert_eq!(problem["pointer"], "/base_url", "{problem:#}");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem:#}");
+    };
+    for base_url in ["http://127.0.0.1:9/v1", "http://2130706433/", "http://[::ffff:10.0.0.1]/"] {
+        refused(json!({"name": "a", "base_url": base_url}), "allow_private").await;
+    }
+    let metadata =
+        json!({"name": "a", "base_url": "http://169.254.169.254", "allow_private": true, "credential": "sk-x"});
+    refused(metadata, "link-local").await;
+    assert!(!desk.everything().await.contains("\"ct\""), "nothing is sealed for what is refused");
+
+    // Names are let through: where they lead is seen when they are dialled.
+    desk.post("/channels", json!({"name": "named", "base_url": "http://localhost:9"})).await.expect(201);
+    let private = json!({"name": "a", "base_url": "http://10.0.0.1", "allow_private": true});
+    desk.post("/channels", private).await.expect(201);
+    let narrower = json!({"expected_version": 1, "allow_private": false});
+    desk.patch("/channels/a", narrower).await.refused(422, "invalid_field");
+    let file = json!({"channels": [{"name": "named"}, {"name": "a", "base_url": "http://[fe80::1]/"}]});
+    let problem = desk.post("/apply?dry_run=true", file).await.refused(422, "invalid_field");
+    assert_eq!(problem["pointer"], "/channels/1/base_url", "{problem:#}");
+    desk.patch("/channels/a", json!({"expected_version": 1, "weight": 3})).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_credential_is_sealed_shown_by_its_fingerprint_and_never_told() {
     let desk = desk().await;
     let body = json!({"name": "a", "base_url": "https://a.example", "credential": "sk-canary-1"});
