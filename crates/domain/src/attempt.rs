@@ -249,7 +249,9 @@ impl Machine {
     /// The client went away. An attempt that was under way says nothing about its source.
     pub fn cancelled(&mut self) {
         if !matches!(self.state, State::Over(_)) {
-            self.attempts += u32::from(matches!(self.state, State::Ordered) && self.current.is_some());
+            let under_way = matches!(self.state, State::Ordered) && self.current.is_some();
+            self.attempts += u32::from(under_way);
+            self.maybe_billed |= under_way;
             self.state = State::Over(Conclusion::Cancelled);
             self.leave();
         }

@@ -291,6 +291,7 @@ fn nothing_happens_after_content_has_gone_out() {
 #[test]
 fn a_client_that_leaves_says_nothing_about_the_source() {
     let ran = check(given(3, &[Leave]), &[1], C::Cancelled);
+    assert!(ran.maybe_billed, "what was under way may be charged all the same");
     assert_eq!(ran.outcomes[0].kind, FailureKind::ClientCancelled);
     assert_eq!((ran.outcomes[0].source_health, ran.outcomes[0].model_health), (Health::None, Health::None));
 }
