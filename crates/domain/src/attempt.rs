@@ -158,7 +158,8 @@ impl Machine {
                 source: tally.candidate.source,
                 kind: verdict.kind,
                 client,
-                wait: verdict.wait,
+                status: verdict.status,
+                wait: verdict.passes_after(),
             });
         }
         self.first_failure.get_or_insert(verdict.fallback);

@@ -60,6 +60,8 @@ pub struct Verdict {
     pub block: Option<BlockVerdict>,
     /// What the client sees if it ends here; nothing after success.
     pub client: Option<ClientAnswer>,
+    /// The upstream's own status, where it answered with an error.
+    pub status: Option<u16>,
     /// Whether the upstream may charge for it although it failed.
     pub maybe_billed: bool,
     /// How long the upstream asks to wait, capped by the kind; only for kinds that obey hints.
@@ -71,6 +73,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// After what time another try makes sense: what the upstream asks for, or how long a limit takes it out.
+    #[must_use]
+    pub fn passes_after(&self) -> Option<Duration> {
+        let limit =
+            matches!(self.kind, FailureKind::RateLimited | FailureKind::WindowExhausted | FailureKind::Overloaded);
+        self.wait.or(match &self.block {
+            Some(BlockVerdict::Block { duration_ms, .. }) if limit => Some(Duration::from_millis(*duration_ms)),
+            Some(BlockVerdict::Block { .. } | BlockVerdict::Disable { .. }) | None => None,
+        })
+    }
+
     /// Whether the upstream may have done the work without our having its answer.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
@@ -113,6 +126,7 @@ fn resolve(label: Arc<str>, treatment: &Treatment, observation: &Observation) ->
         model_health: treatment.model_health,
         block: block(treatment.block, wait),
         client: treatment.client.as_ref().map(|rule| client(rule, status)),
+        status,
         maybe_billed: treatment.maybe_billed,
         wait,
         counts_attempt: treatment.counts && !refused_early,

@@ -17,7 +17,9 @@ pub struct FailureRecord {
     pub kind: FailureKind,
     /// What the client is told if this failure speaks for all.
     pub client: ClientAnswer,
-    /// How long the upstream asked to wait.
+    /// The upstream's own status, where it answered with an error.
+    pub status: Option<u16>,
+    /// After what time another try makes sense.
     pub wait: Option<Duration>,
 }
 
@@ -90,13 +92,21 @@ pub fn answer(failures: &[FailureRecord]) -> Answer {
     let (ClientAnswer { status, code }, retry_after) = match rank(best.kind) {
         Rank::Caller => (best.client, None),
         Rank::Limit => (best.client, soonest),
-        Rank::Fault => (faults(failures, best), soonest.filter(|_| best.client.status == 503)),
+        Rank::Fault => {
+            let client = faults(failures, best);
+            (client, soonest.filter(|_| client.status == 503))
+        }
     };
     told(status, code, retry_after, Some(best.attempt))
 }
 
-/// Failures that agree are told as what they are; a mixture is told as such.
+/// Failures that agree are told as what they are; a mixture is told as such. Where everybody says that there is no such
+/// model, that is no outage.
 fn faults(failures: &[FailureRecord], first: &FailureRecord) -> ClientAnswer {
+    let gone = |failure: &FailureRecord| failure.kind == FailureKind::ModelUnavailable && failure.status == Some(404);
+    if failures.iter().all(gone) {
+        return ClientAnswer { status: PublicCode::ModelNotFound.status(), code: PublicCode::ModelNotFound };
+    }
     let several = failures.iter().any(|failure| failure.source.source != first.source.source);
     let agree = failures.iter().all(|failure| failure.client == first.client);
     if several && !(agree && first.client.code != PublicCode::UpstreamError) {
@@ -128,6 +138,7 @@ mod tests {
             source: SourceRef { source: Source { kind: SourceKind::Channel, id: source }, rev: 1 },
             kind,
             client: ClientAnswer { status: code.status(), code },
+            status: None,
             wait: wait_s.map(Duration::from_secs),
         }
     }
@@ -157,6 +168,11 @@ mod tests {
         check(&[slow(1), server(2)], C::AllSourcesFailed, None, Some(1));
         let gone = |n| failed(n, K::ModelUnavailable, C::ModelUnavailable, Some(10));
         check(&[gone(1), gone(2)], C::ModelUnavailable, Some(10), Some(1));
+        let missing = |n| FailureRecord { status: Some(404), ..gone(n) };
+        check(&[missing(1)], C::ModelNotFound, None, Some(1));
+        check(&[missing(1), missing(2)], C::ModelNotFound, None, Some(1));
+        check(&[missing(1), gone(2)], C::ModelUnavailable, Some(10), Some(1));
+        check(&[missing(1), server(2)], C::AllSourcesFailed, None, Some(1));
         assert!(!all_busy(Some(Duration::from_secs(3))).no_retry);
     }
 }

@@ -229,3 +229,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_limit_passes_after_its_hint_or_its_block_and_a_fault_after_its_hint_only() {
+    let after = |status: u16, wait_s: Option<u64>| {
+        let given = seen(Ending::Status { status, shape: Shape::Error });
+        let given = Observation { wait: wait_s.map(Duration::from_secs), ..given };
+        classify(RuleSet::builtin(), &given).passes_after().map(|wait| wait.as_secs())
+    };
+    assert_eq!((after(429, None), after(429, Some(7)), after(529, None)), (Some(5), Some(7), Some(30)));
+    assert_eq!((after(503, None), after(404, None), after(401, None)), (None, None, None));
+}
