@@ -5,6 +5,7 @@
 
 pub mod chaos;
 pub mod failover;
+pub mod field_reports;
 pub mod folding;
 pub mod traffic;
 
