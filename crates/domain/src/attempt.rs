@@ -10,12 +10,15 @@ mod step;
 mod walk;
 
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod targets;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -76,6 +79,14 @@ enum State {
     Over(Conclusion),
 }
 
+/// A source that was asked and left. It isn't asked again for the same model, nor, if it failed as a whole, for another.
+#[derive(Debug, Clone)]
+struct Left {
+    source: Source,
+    upstream_model: Arc<str>,
+    failed_wholly: bool,
+}
+
 /// The attempt loop of one request.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -101,8 +112,8 @@ pub struct Machine {
     skips: Skips,
     failures: SmallVec<[FailureRecord; 4]>,
     outcomes: SmallVec<[Outcome; 1]>,
-    /// Sources that were left, and whether they failed as a whole: those aren't asked for another model.
-    left: SmallVec<[(Source, bool); 4]>,
+    /// Sources that were left.
+    left: SmallVec<[Left; 4]>,
 }
 
 impl Machine {
@@ -310,11 +321,15 @@ impl Machine {
         self.current_counts = false;
         let Some(mut outcome) = self.current.take().and_then(Tally::finish) else { return };
         let source = outcome.candidate.source.source;
-        if self.left.iter().any(|(left, _)| *left == source) {
+        if self.left.iter().any(|left| left.source == source) {
             // Asked before for another model: a request says about a source as a whole what it has to say once.
             outcome.source_health = Health::None;
         }
-        self.left.push((source, outcome.source_health == Health::Fail));
+        self.left.push(Left {
+            source,
+            upstream_model: Arc::clone(&outcome.candidate.upstream_model),
+            failed_wholly: outcome.source_health == Health::Fail,
+        });
         self.outcomes.push(outcome);
     }
 }

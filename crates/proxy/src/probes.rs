@@ -1,5 +1,5 @@
-//! Probe permits of half-open breakers: at most one request of the whole fleet probes an opening at a time. Who holds
-//! one is known by watch, so that planning asks nobody; a claim is one round trip with a deadline.
+//! Probe permits of half-open breakers: at most so many requests of the whole fleet probe an opening at a time as its
+//! policy says. Who holds one is known by watch, so that planning asks nobody; a claim is one round trip with a deadline.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ const LIFE: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(4);
 /// Time the store gets on a request's path.
 const CLAIM_DEADLINE: Duration = Duration::from_millis(100);
+/// Writes of one claim, where the store says that none before got through.
+const CLAIM_TRIES: u32 = 3;
 
 /// What a claim came to.
 pub enum Claim {
@@ -116,23 +118,28 @@ impl Probes {
     }
 
     async fn claim_slot(&self, source: Source, opening: &str, key: String) -> Claim {
-        if !self.inner.own.lock().insert(key.clone()) {
-            return Claim::Taken;
-        }
+        let alone = {
+            let mut own = self.inner.own.lock();
+            if !own.insert(key.clone()) {
+                return Claim::Taken;
+            }
+            own.iter().filter(|other| opening_of(other) == opening_of(&key)).count() == 1
+        };
         let permit = Permit { key: key.clone(), held: self.inner.clone(), ended: CancellationToken::new() };
         let value = Bytes::from(json!({ "holder": self.inner.holder, "opening": opening }).to_string());
-        let keyed = &self.inner.keyed;
-        let asked = keyed.write(Bucket::Permits, &key, value.clone(), Held::Nothing, Some(LIFE));
-        match tokio::time::timeout(CLAIM_DEADLINE, asked).await {
-            Ok(Ok(revision)) => {
-                self.keep(&permit, revision, value);
+        match tokio::time::timeout(CLAIM_DEADLINE, self.inner.written(&key, &value)).await {
+            Ok(Written::Held(revision)) => {
+                self.keep(&permit, Some(revision), value);
                 Claim::Granted(permit)
             }
-            Ok(Err(AppendError::Conflict)) => Claim::Taken,
-            Ok(Err(_)) | Err(_) => {
+            Ok(Written::Refused) => Claim::Taken,
+            Ok(Written::Away) | Err(_) if alone => {
                 tracing::warn!(%source, "a probe goes ahead without the store's permit");
+                // The write may have got through all the same, or may yet.
+                self.keep(&permit, None, value);
                 Claim::Granted(permit)
             }
+            Ok(Written::Away) | Err(_) => Claim::Taken,
         }
     }
 
@@ -141,8 +148,8 @@ impl Probes {
         drop(permit);
     }
 
-    /// Renews a permit until it ends, then deletes it.
-    fn keep(&self, permit: &Permit, mut revision: u64, value: Bytes) {
+    /// Renews a permit until it ends, then deletes it. No revision is known of one whose claim nobody answered.
+    fn keep(&self, permit: &Permit, mut revision: Option<u64>, value: Bytes) {
         let (inner, key, ended) = (self.inner.clone(), permit.key.clone(), permit.ended.clone());
         self.inner.tasks.spawn(async move {
             loop {
@@ -152,20 +159,65 @@ impl Probes {
                     () = inner.stop.cancelled() => break,
                     () = tokio::time::sleep(RENEW) => {}
                 }
-                let held = Held::Revision(revision);
+                let held = revision.map_or(Held::Nothing, Held::Revision);
                 match inner.keyed.write(Bucket::Permits, &key, value.clone(), held, Some(LIFE)).await {
-                    Ok(renewed) => revision = renewed,
-                    Err(error) => tracing::debug!(key, %error, "a probe permit can't be renewed"),
+                    Ok(renewed) => revision = Some(renewed),
+                    Err(error) => {
+                        tracing::debug!(key, %error, "a probe permit isn't known to be renewed");
+                        revision = inner.find(&key, &value).await.or(revision);
+                    }
                 }
             }
-            if let Err(error) = inner.keyed.delete(Bucket::Permits, &key, Held::Revision(revision)).await {
+            let deleted = match revision {
+                Some(revision) => inner.keyed.delete(Bucket::Permits, &key, Held::Revision(revision)).await.is_ok(),
+                None => false,
+            };
+            if !deleted
+                && let Some(revision) = inner.find(&key, &value).await
+                && let Err(error) = inner.keyed.delete(Bucket::Permits, &key, Held::Revision(revision)).await
+            {
                 tracing::debug!(key, %error, "a probe permit lapses by itself");
             }
         });
     }
 }
 
+/// What a claim's write came to.
+enum Written {
+    /// The permit is ours, at this revision.
+    Held(u64),
+    /// It is somebody else's.
+    Refused,
+    /// Nobody can tell.
+    Away,
+}
+
 impl Inner {
+    /// Writes a permit that nobody holds. Where a write isn't answered the store is asked what became of it.
+    async fn written(&self, key: &str, value: &Bytes) -> Written {
+        for _ in 0..CLAIM_TRIES {
+            match self.keyed.write(Bucket::Permits, key, value.clone(), Held::Nothing, Some(LIFE)).await {
+                Ok(revision) => return Written::Held(revision),
+                Err(AppendError::Conflict) => return Written::Refused,
+                Err(error) => tracing::debug!(key, %error, "a claim isn't answered"),
+            }
+            match self.keyed.get(Bucket::Permits, key).await {
+                Ok(Some(entry)) if entry.value == *value => return Written::Held(entry.revision),
+                Ok(Some(_)) => return Written::Refused,
+                Ok(None) => {}
+                Err(_) => return Written::Away,
+            }
+        }
+        Written::Away
+    }
+
+    /// The revision of an own permit, as the store has it: what became of a write that nobody answered. Nothing where it
+    /// isn't there, is somebody else's or can't be asked for.
+    async fn find(&self, key: &str, value: &Bytes) -> Option<u64> {
+        let found = self.keyed.get(Bucket::Permits, key).await.ok().flatten();
+        found.filter(|entry| entry.value == *value).map(|entry| entry.revision)
+    }
+
     async fn watch(&self) {
         let mut changes = self.keyed.watch(Bucket::Permits);
         while let Some(change) = changes.next().await {
@@ -195,45 +247,10 @@ fn key(source: Source, opening: &str, slot: u32) -> String {
     format!("{PREFIX}{}.{hash:016x}.{slot}", source.to_string().replace(':', "."))
 }
 
-#[cfg(test)]
-mod tests {
-    use waybill_journal::memory::Memory;
-
-    use super::*;
-
-    const OPENING: &str = "model:channel:3:gpt \"x\"@proxy-1:0:7";
-
-    fn source() -> Source {
-        "channel:3".parse().unwrap()
-    }
-
-    #[tokio::test]
-    async fn one_of_two_replicas_probes_and_the_other_may_afterwards() {
-        let journal = Memory::started_at(waybill_event::LogTime::from_micros(1)).journal();
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let start = |name: &str| {
-            let boot = Boot::new(waybill_event::LogTime::from_micros(1), 1);
-            Probes::start(&journal, &name.parse().unwrap(), boot, &tasks, &stop)
-        };
-        let (one, two) = (start("proxy-1"), start("proxy-2"));
-        assert!(one.seems_free(source(), OPENING, 1));
-        let Claim::Granted(permit) = one.claim(source(), OPENING, 1).await else { panic!("it was free") };
-        assert!(!one.seems_free(source(), OPENING, 1));
-        assert!(matches!(one.claim(source(), OPENING, 1).await, Claim::Taken));
-        assert!(matches!(two.claim(source(), OPENING, 1).await, Claim::Taken));
-        assert!(two.seems_free(source(), OPENING, 2), "a second one");
-        one.release(permit);
-        let again = async {
-            loop {
-                if let Claim::Granted(permit) = two.claim(source(), OPENING, 1).await {
-                    return permit;
-                }
-                tokio::task::yield_now().await;
-            }
-        };
-        drop(tokio::time::timeout(Duration::from_secs(5), again).await.unwrap());
-        stop.cancel();
-        tasks.close();
-        tasks.wait().await;
-    }
+/// What the keys of all permits of one opening have in common.
+fn opening_of(key: &str) -> &str {
+    key.rsplit_once('.').map_or(key, |(opening, _)| opening)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
-use waybill_event::{FailureKind, Source};
 
 use crate::candidate::Candidate;
 use crate::verdict::Verdict;
@@ -89,10 +89,12 @@ impl Tally {
         });
     }
 
-    /// Whether it is this source, and what it did speaks against the source as a whole.
-    pub(super) fn has_failed_wholly(&self, source: Source) -> bool {
+    /// Whether what was asked here speaks against asking this candidate: it is the same model at the same source, or what
+    /// the source did speaks against it as a whole.
+    pub(super) fn excludes(&self, candidate: &Candidate) -> bool {
         let failed = self.settled.as_ref().is_some_and(|settled| settled.source_health == Health::Fail);
-        failed && self.candidate.source.source == source
+        let same_model = self.candidate.upstream_model == candidate.upstream_model;
+        self.candidate.source.source == candidate.source.source && (failed || same_model)
     }
 
     /// The outcome, if the source was asked at all. A try that was still under way is the client's leaving.

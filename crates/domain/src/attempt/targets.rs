@@ -34,7 +34,7 @@ impl Candidates for Targets {
 
 fn of_target(id: u64, target: u32, context_window: Option<u64>) -> Candidate {
     let capabilities = Capabilities { context_window, ..Capabilities::default() };
-    Candidate { target, capabilities, ..candidate(id) }
+    Candidate { target, capabilities, upstream_model: format!("m{target}").into(), ..candidate(id) }
 }
 
 /// Who was asked and why, what was said of them, who was passed over, and how it ended.
@@ -113,6 +113,15 @@ fn a_source_that_failed_as_a_whole_is_not_asked_for_another_model() {
     assert_eq!(asked, [(1, Chosen::First), (1, Chosen::NextTarget)]);
     let told: Vec<(Health, Health)> = outcomes.iter().map(|o| (o.source_health, o.model_health)).collect();
     assert_eq!(told[1], (Health::None, Health::Ok), "a source's health is told once, a model's for each: {told:?}");
+}
+
+#[test]
+fn a_source_that_calls_two_targets_alike_is_asked_once() {
+    let alike = |target| Candidate { upstream_model: "m".into(), ..of_target(1, target, None) };
+    let targets = Targets(vec![vec![alike(0)], vec![alike(1), of_target(2, 1, None)]], 99);
+    let (asked, outcomes, skips, _) = over(targets, Opening::new(true, 0), &[Status(404), Answer]);
+    assert_eq!(asked, [(1, Chosen::First), (2, Chosen::NextTarget)]);
+    assert_eq!((outcomes.len(), skips[0].why), (2, SkipReason::Excluded));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use waybill_event::config::RetryUnknown;
 use waybill_event::selection::{Chosen, Skip, SkipReason};
 
 use super::outcome::Tally;
-use super::{Conclusion, Machine, Order, Recheck, State, Step};
+use super::{Conclusion, Left, Machine, Order, Recheck, State, Step};
 use crate::candidate::{Candidate, Candidates};
 use crate::verdict::Verdict;
 use crate::verdict::rule::{After, Elsewhere, SameSource};
@@ -208,9 +208,10 @@ impl Machine {
         if self.opening.needs.more_than.is_some() && !self.opening.needs.met_by(&candidate.capabilities) {
             return Err(SkipReason::CapabilityMissing);
         }
-        let source = candidate.source.source;
-        let failed_now = self.current.as_ref().is_some_and(|tally| tally.has_failed_wholly(source));
-        if failed_now || self.left.iter().any(|(left, failed)| *failed && *left == source) {
+        let (source, model) = (candidate.source.source, &candidate.upstream_model);
+        let excluded_now = self.current.as_ref().is_some_and(|tally| tally.excludes(candidate));
+        let excludes = |left: &Left| left.source == source && (left.failed_wholly || left.upstream_model == *model);
+        if excluded_now || self.left.iter().any(excludes) {
             return Err(SkipReason::Excluded);
         }
         let ill = candidate.health < HEALTHY && candidate.probe_of.is_none();

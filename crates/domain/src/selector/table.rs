@@ -14,6 +14,7 @@ use super::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
 use super::factors::{Load, effective, p95_ms};
 use super::state::{ByHand, Revisions};
 use super::view::View;
+use crate::candidate::Candidate;
 use crate::catalog::Ability;
 
 pub use hash::recorded_hash;
@@ -97,6 +98,21 @@ impl Row {
     #[must_use]
     pub const fn breaker_is_open(&self) -> bool {
         matches!(self.skip, Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen))
+    }
+
+    /// Whether a candidate whose turn has come may still be asked, by what is known of it now. What the plan took as a
+    /// probe, as a last resort or despite its breaker is still that.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn still_lets(&self, candidate: &Candidate) -> Result<(), SkipReason> {
+        match self.skip {
+            None => Ok(()),
+            Some(SkipReason::Probing) if candidate.probe_of.is_some() && self.half_open == candidate.probe_of => Ok(()),
+            Some(SkipReason::SoftBlocked) if candidate.last_resort => Ok(()),
+            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen) if candidate.despite_open => Ok(()),
+            Some(why) => Err(why),
+        }
     }
 
     fn recorded(&self) -> TableCandidate {

@@ -2,5 +2,7 @@
 
 mod fixture;
 mod fold;
+mod picks;
 mod plans;
+mod shares;
 mod worked_example;

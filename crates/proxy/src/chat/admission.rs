@@ -66,17 +66,8 @@ impl Wanted {
         let now = (replica.clock)().ok_or(SkipReason::NotAuthorised)?;
         let snapshot = replica.snapshot();
         let ability = self.ability(&snapshot, route, candidate, now)?;
-        let row = replica.views.judge(snapshot.catalog(), &ability, now);
-        match row.skip {
-            None => Ok(ability),
-            // What the plan took as a probe or as a last resort is still that.
-            Some(SkipReason::Probing) if candidate.probe_of.is_some() && row.half_open == candidate.probe_of => {
-                Ok(ability)
-            }
-            Some(SkipReason::SoftBlocked) if candidate.last_resort => Ok(ability),
-            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen) if candidate.despite_open => Ok(ability),
-            Some(why) => Err(why),
-        }
+        replica.views.judge(snapshot.catalog(), &ability, now).still_lets(candidate)?;
+        Ok(ability)
     }
 
     /// The candidate's channel as it is now.

@@ -111,7 +111,7 @@ pub(super) fn applied(position: u64, seconds: i64) -> Event {
     Event { identity, draft: Draft::new(at(seconds), body) }
 }
 
-fn edit(change: impl Into<Body>) -> Event {
+pub(super) fn edit(change: impl Into<Body>) -> Event {
     let identity = Identity::Derived { id: "edit".to_owned(), producer: "admin".parse().unwrap() };
     Event { identity, draft: Draft::new(at(0), change) }
 }
