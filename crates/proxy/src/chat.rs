@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use tokio_util::sync::CancellationToken;
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::catalog::Resolved;
@@ -66,7 +67,11 @@ pub(crate) struct Walk {
 impl Walk {
     async fn run(mut self, ids: Ids) -> Response<Body> {
         loop {
-            let (observation, heard) = match self.attempt().await {
+            let attempted = tokio::select! {
+                attempted = self.attempt() => attempted,
+                () = self.replica.stopping().cancelled() => return self.stopped(&ids).await,
+            };
+            let (observation, heard) = match attempted {
                 Attempted::Answered(found) => {
                     self.record.commit();
                     self.record.reported(found.usage, found.model.as_deref());
@@ -92,6 +97,26 @@ impl Walk {
                 return refusal.response(&ids);
             }
         }
+    }
+
+    /// The replica must stop before there is an answer: it is asked for again at another one.
+    async fn stopped(mut self, ids: &Ids) -> Response<Body> {
+        if let Attempted::Failed(failed) = local("", Heard::default()) {
+            let (observation, heard) = *failed;
+            let _over = self.after(observation, heard).await;
+        }
+        let refusal = Refusal {
+            retry_after: Some(Duration::from_secs(1)),
+            ..Refusal::saying(PublicCode::GatewayNotReady, "The gateway's replica is stopping; try again.")
+        };
+        self.record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
+        self.record.end_acknowledged().await;
+        refusal.response(ids)
+    }
+
+    /// Cancelled when what is still open must end.
+    pub(crate) fn stopping(&self) -> &CancellationToken {
+        self.replica.stopping()
     }
 
     /// No further attempt will be made: a stream may last, and what attempts need of its request needn't.
@@ -152,8 +177,12 @@ impl Walk {
             step = match step {
                 Step::Stop(conclusion) => return Some(conclusion),
                 Step::Wait { until } => {
-                    tokio::time::sleep(until.saturating_sub(self.record.now())).await;
-                    self.next()
+                    let pause = until.saturating_sub(self.record.now());
+                    // Who must stop waits for nothing more: what failed so far is what there is to tell.
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => self.next(),
+                        () = self.replica.stopping().cancelled() => return Some(Conclusion::Exhausted),
+                    }
                 }
                 Step::Dispatch(order) => match self.ready(*order).await {
                     Ok(running) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use waybill_domain::observation::{Limit, Observation, Shape};
+use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation, Shape};
 use waybill_domain::verdict::PublicCode;
 use waybill_event::failure::Sent;
 use waybill_upstream::observe;
@@ -17,7 +17,7 @@ use waybill_wire::chat::{Seen, StreamEnd};
 use waybill_wire::error::render_stream_error;
 use waybill_wire::retry::hints;
 
-use alarm::Alarm;
+use alarm::{Alarm, Rang};
 use resume::Resume;
 
 use crate::answer::Refusal;
@@ -85,7 +85,7 @@ impl Relay {
             walk.make_no_further_attempt();
         }
         let Settings { provider, idle, total, include_usage, now_ms, resumes } = settings;
-        let (phase, alarm) = (Phase::Held, Alarm::new(idle));
+        let (phase, alarm) = (Phase::Held, Alarm::new(idle, walk.stopping()));
         let resume = resumes.then(|| Box::new(Resume::of(&opened.held)));
         Self {
             opened,
@@ -153,16 +153,17 @@ impl Relay {
             let left = self.total.saturating_sub(self.walk.record.now());
             let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
             let last = match self.alarm.bound(own.min(left), &mut self.opened.reply).await {
-                Some(Ok(Some(chunk))) => {
+                Rang::Read(Ok(Some(chunk))) => {
                     self.opened.splitter.push(&chunk);
                     continue;
                 }
-                Some(Ok(None)) => self.ended(),
-                Some(Err(fault)) => {
+                Rang::Read(Ok(None)) => self.ended(),
+                Rang::Read(Err(fault)) => {
                     let observed = observe::transport(&self.provider, fault, true);
                     self.cut_short(observed)
                 }
-                None => {
+                Rang::Stopping => self.stopped(),
+                Rang::Late => {
                     let limit = if left < own { Limit::Deadline } else { Limit::Idle };
                     self.cut_short(timed_out(&self.provider, limit, Sent::Response, true))
                 }
@@ -263,6 +264,15 @@ impl Relay {
         if self.opened.watch.ended() { self.ended() } else { self.broken(observed) }
     }
 
+    /// The replica must stop: what isn't complete is told as cut, and nobody goes on with it.
+    fn stopped(&mut self) -> Bytes {
+        if self.opened.watch.ended() {
+            return self.ended();
+        }
+        let (provider, error) = (self.provider.clone(), ErrorFields::default());
+        self.give_up(Observation { provider, ending: Ending::Local, error, wait: None, committed: true })
+    }
+
     fn complete(&mut self) {
         let watch = &self.opened.watch;
         self.walk.record.reported(watch.usage(), watch.model());
@@ -296,7 +306,7 @@ impl Relay {
 
 fn code_of(observed: &Observation) -> PublicCode {
     match &observed.ending {
-        waybill_domain::observation::Ending::TimedOut { limit: Limit::Deadline, .. } => PublicCode::DeadlineExceeded,
+        Ending::TimedOut { limit: Limit::Deadline, .. } => PublicCode::DeadlineExceeded,
         _ => PublicCode::StreamInterrupted,
     }
 }

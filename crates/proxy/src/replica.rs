@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::Snapshot;
 use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{Channel, Key, StoredHash};
@@ -89,6 +90,7 @@ pub struct Replica {
     pub(crate) known: Known,
     targets: RwLock<HashMap<Source, (u64, Arc<Target>)>>,
     draining: AtomicBool,
+    stopping: CancellationToken,
 }
 
 /// What the replica has learnt since its start; until all of it is known, it serves nobody.
@@ -139,6 +141,7 @@ impl Replica {
             known: Known::default(),
             targets: RwLock::default(),
             draining: AtomicBool::new(false),
+            stopping: CancellationToken::new(),
         })
     }
 
@@ -201,6 +204,12 @@ impl Replica {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Cancelled when what is still open must end: streams with the error event, whole answers with a refusal.
+    #[must_use]
+    pub const fn stopping(&self) -> &CancellationToken {
+        &self.stopping
     }
 
     /// An id for a request that arrives now.

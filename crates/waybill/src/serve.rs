@@ -2,6 +2,7 @@
 //! drain with a deadline.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +25,9 @@ const MAX_CONCURRENT_STREAMS: u32 = 256;
 /// Pause after `accept` failed, so that a lack of file descriptors doesn't turn into a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Time that what is open gets to say goodbye once the grace period has passed.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// How a listener came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
@@ -35,11 +39,18 @@ pub enum Drained {
 
 /// Serves `router` on `listener` until `stop`, then lets open connections finish for at most `grace`.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) -> Drained {
-    serve_with(listener, TowerToHyperService::new(router), stop, grace).await
+    serve_with(listener, TowerToHyperService::new(router), stop, grace, &CancellationToken::new()).await
 }
 
-/// As [`serve`], with any service.
-pub async fn serve_with<S>(listener: TcpListener, service: S, stop: CancellationToken, grace: Duration) -> Drained
+/// As [`serve`], with any service. When the grace period has passed, `end` is cancelled: who listens to it has a moment
+/// to end what is open in good order.
+pub async fn serve_with<S>(
+    listener: TcpListener,
+    service: S,
+    stop: CancellationToken,
+    grace: Duration,
+    end: &CancellationToken,
+) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -87,7 +98,12 @@ where
     }
     drop(listener);
     connections.close();
-    let drained = tokio::time::timeout(grace, graceful.shutdown()).await.is_ok();
+    let mut idle = pin!(graceful.shutdown());
+    let drained = tokio::time::timeout(grace, &mut idle).await.is_ok();
+    if !drained {
+        end.cancel();
+        let _cut_otherwise = tokio::time::timeout(FAREWELL, idle).await;
+    }
     cut.cancel();
     connections.wait().await;
     if drained { Drained::Clean } else { Drained::Cut }

@@ -195,3 +195,38 @@ fn nothing_goes_unrecorded_where_the_log_must_have_everything() {
     assert!(!recording(Durability::Acked, OutboxFull::Count).is_consistent());
     assert!(acked().is_consistent() && recording(Durability::Pipelined, OutboxFull::Count).is_consistent());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_must_stop_ends_what_is_open_in_good_order() {
+    let endless = serde_json::json!({"delay_per_chunk_ms": 50, "body": {"chat": {"words": 2000}}});
+    let limited =
+        serde_json::json!({"status": 429, "headers": [["retry-after", "4"]], "body": {"error": {"kind": "rl"}}});
+    let scripted = |reply: serde_json::Value| Source::default().then(serde_json::from_value::<Reply>(reply).unwrap());
+    for (source, stream, status, says) in [
+        // Content has gone out; nothing has gone out; a limit is being waited out.
+        (scripted(endless), true, StatusCode::OK, "stream_interrupted"),
+        (slow(60_000), false, StatusCode::SERVICE_UNAVAILABLE, "gateway_not_ready"),
+        (scripted(limited), true, StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+    ] {
+        let world = World::new(acked(), ROOM, source).await;
+        let under_way = async || {
+            let calls = world.upstream.calls();
+            let content = calls.iter().any(|call| call.sent_bytes > 1_000);
+            let waits = world.recorded().await.iter().any(|kind| kind == "attempt_finished");
+            content || waits || (!stream && calls.len() == 1)
+        };
+        let stopping = async {
+            while !under_way().await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            world.replica.stopping().cancel();
+        };
+        let began = Instant::now();
+        let ((got, body), ()) = tokio::join!(world.ask(stream), stopping);
+        assert_eq!(got, status, "{body}");
+        assert!(body.contains(says) && !body.contains("[DONE]"), "{body}");
+        assert!(began.elapsed() < Duration::from_secs(4), "it ends at once");
+        assert_eq!(world.recorded().await.last().map(String::as_str), Some("request_finished"));
+        world.end().await;
+    }
+}

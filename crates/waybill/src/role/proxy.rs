@@ -121,7 +121,8 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let mut serving = None;
     if booted.stop.run_until_cancelled(until_serving(&replica)).await.is_some() {
         let listener = socket.listen(BACKLOG).with_context(|| format!("can't listen on {listen}"))?;
-        serving = Some(booted.tasks.spawn(serve_with(listener, Front::new(replica.clone()), accepting.clone(), grace)));
+        let (front, stop, end) = (Front::new(replica.clone()), accepting.clone(), replica.stopping().clone());
+        serving = Some(booted.tasks.spawn(async move { serve_with(listener, front, stop, grace, &end).await }));
         role.listening.store(true, Ordering::Release);
         tracing::info!(%listen, %boot, "serving");
     }
