@@ -7,6 +7,7 @@ mod edges;
 mod expected;
 mod health;
 mod log;
+pub mod operation;
 mod replies;
 mod script;
 mod stage;

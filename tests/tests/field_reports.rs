@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use waybill_testkit::FleetOptions;
+use waybill_tests::field_reports::operation;
 use waybill_tests::{Bench, field_reports};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,4 +20,16 @@ async fn every_report_holds() {
     println!("{} scripts in {:?}", scripts.len(), begun.elapsed());
     bench.fleet.stop().await;
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), scripts.len(), wrong.join("\n\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_on_the_fleet_itself_hold() {
+    let bench = Bench::start(operation::options()).await;
+    operation::late_replicas_know_what_is_blocked(&bench).await;
+    operation::shares_survive_a_restart(&bench).await;
+    operation::histories_tell_everything(&bench).await;
+    operation::stops_drain(&bench).await;
+    operation::nobody_waits_for_the_database(&bench).await;
+    operation::numbers_are_neither_doubled_nor_lost(&bench).await;
+    bench.fleet.stop().await;
 }
