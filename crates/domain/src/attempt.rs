@@ -12,6 +12,8 @@ mod walk;
 #[cfg(test)]
 mod evidence;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod targets;
@@ -75,6 +77,8 @@ enum State {
     Failed(Verdict),
     /// The same source again, not before then.
     Again { not_before: Duration },
+    /// This source, whose limit ends by then.
+    Later { candidate: Box<Candidate>, not_before: Duration },
     /// Over.
     Over(Conclusion),
 }
@@ -148,6 +152,7 @@ impl Machine {
             State::Draw => self.draw(now, candidates, recheck),
             State::Failed(verdict) => self.after(now, &verdict, candidates, recheck),
             State::Again { not_before } => self.again(now, not_before, recheck, candidates),
+            State::Later { candidate, not_before } => self.later(now, candidate, not_before, recheck, candidates),
             State::Ordered => self.stop(Conclusion::Refused),
             State::Over(conclusion) => self.stop(conclusion),
         };

@@ -1,9 +1,11 @@
 //! A candidate of a plan, and where the attempt loop gets the next one from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use waybill_event::SourceRef;
 use waybill_event::config::Capabilities;
+use waybill_event::selection::SkipReason;
+use waybill_event::{LogTime, SourceRef};
 
 /// One source that may serve the request, as planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,30 @@ pub struct Candidate {
     pub target: u32,
     /// Its health factor as planned, 1 to 100.
     pub health: u8,
+    /// Set where it waits for the end of a limit, and is here only because nothing better was left.
+    pub waiting: Option<Waiting>,
+}
+
+/// A limit that keeps a candidate out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Why the table has it out.
+    pub why: SkipReason,
+    /// The limit's end.
+    pub ends: LogTime,
+    /// The same, counted from the request's admission.
+    pub not_before: Duration,
+    /// The block, where its upstream hasn't told of it for so long that one request at a time may try again. That needs
+    /// the block's permit.
+    pub retry_of: Option<Arc<str>>,
+}
+
+impl Candidate {
+    /// The block whose permit asking it needs.
+    #[must_use]
+    pub fn retry_of(&self) -> Option<&Arc<str>> {
+        self.waiting.as_ref()?.retry_of.as_ref()
+    }
 }
 
 /// The candidates of one request, in the order of its plan.

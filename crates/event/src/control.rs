@@ -131,7 +131,7 @@ impl Payload for BlockSet {
     const VERSION: u16 = 1;
 }
 
-/// An operator lifted a block before its end.
+/// A block ended before its time: an operator lifted it, or a request that tried a limit again was served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockLifted {
     /// Id of the block that ended.
@@ -140,7 +140,10 @@ pub struct BlockLifted {
     pub scope: Scope,
     /// How strictly.
     pub strength: Strength,
-    /// Where the marker stands that adopted the edit.
+    /// The outcome that ended it. Absent when an operator did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Mark>,
+    /// Where that outcome stands, or the marker that adopted the edit.
     pub cause_position: Position,
     /// Since when.
     pub since: LogTime,

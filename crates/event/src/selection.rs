@@ -89,6 +89,10 @@ pub enum Chosen {
     NextTarget,
     /// Its breaker is open, and nothing better was left.
     LeastBad,
+    /// Nobody better was left, and the end of its limit was waited for.
+    LimitEnded,
+    /// Nobody better was left, and it has not said for a while that its limit holds: one request at a time tries.
+    LimitRetried,
 }
 
 impl Chosen {
@@ -103,6 +107,8 @@ impl Chosen {
             Self::LastResort => "last_resort",
             Self::NextTarget => "next_target",
             Self::LeastBad => "least_bad",
+            Self::LimitEnded => "limit_ended",
+            Self::LimitRetried => "limit_retried",
         }
     }
 }

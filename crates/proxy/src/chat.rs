@@ -13,7 +13,7 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::attempt::{Conclusion, Order, Step};
-use waybill_domain::candidate::Candidate;
+use waybill_domain::candidate::{Candidate, Waiting};
 use waybill_domain::catalog::Resolved;
 use waybill_domain::observation::{Ending, ErrorFields, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
@@ -176,13 +176,12 @@ impl Walk {
         loop {
             step = match step {
                 Step::Stop(conclusion) => return Some(conclusion),
-                Step::Wait { until } => {
-                    let pause = until.saturating_sub(self.record.now());
+                Step::Wait { until, ends, .. } => {
                     // Who must stop waits for nothing more: what failed so far is what there is to tell.
-                    tokio::select! {
-                        () = tokio::time::sleep(pause) => self.next(),
-                        () = self.replica.stopping().cancelled() => return Some(Conclusion::Exhausted),
+                    if !self.record.wait(until, ends).await {
+                        return Some(Conclusion::Exhausted);
                     }
+                    self.next()
                 }
                 Step::Dispatch(order) => match self.ready(*order).await {
                     Ok(running) => {
@@ -313,7 +312,7 @@ impl Walk {
     }
 }
 
-/// What an order needs to be carried out: its channel as it is now, and the permit if it is a probe.
+/// What an order needs to be carried out: its channel as it is now, and the permit if it is a probe or tries a limit again.
 async fn prepare(
     replica: &Replica,
     wanted: &Wanted,
@@ -324,10 +323,15 @@ async fn prepare(
     if replica.target(&channel).is_none() {
         return Err(SkipReason::NoCredential);
     }
-    let Some(opening) = order.candidate.probe_of.as_deref() else { return Ok((channel, None)) };
-    match replica.probes.claim(order.candidate.source.source, opening, order.candidate.probes).await {
+    let candidate = &order.candidate;
+    let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
+        (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
+        (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
+        (None, Some(_) | None) => return Ok((channel, None)),
+    };
+    match replica.probes.claim(candidate.source.source, what, most).await {
         Claim::Granted(permit) => Ok((channel, Some(permit))),
-        Claim::Taken => Err(SkipReason::Probing),
+        Claim::Taken => Err(taken),
     }
 }
 

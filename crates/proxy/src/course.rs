@@ -26,6 +26,10 @@ pub struct Wish {
     pub policy: RequestPolicy,
     /// What the request needs.
     pub needs: Needs,
+    /// When it was admitted, as its id tells it.
+    pub admitted: LogTime,
+    /// From when on its time is counted.
+    pub begun: LogTime,
 }
 
 /// The candidates of one request.
@@ -140,6 +144,8 @@ fn plan(replica: &Replica, snapshot: &Snapshot, wish: &Wish, at: usize, now: Log
         needs: wish.needs,
         declared: target.capabilities,
         target: u32::try_from(at).unwrap_or(u32::MAX),
+        admitted: wish.admitted,
+        begun: wish.begun,
     };
     let wanted = (wish.group, &target.model);
     let by = (manner, wish.policy.max_ejected_percent);

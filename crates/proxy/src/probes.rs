@@ -1,8 +1,10 @@
-//! Probe permits of half-open breakers: at most so many requests of the whole fleet probe an opening at a time as its
-//! policy says. Who holds one is known by watch, so that planning asks nobody; a claim is one round trip with a deadline.
+//! Permits of half-open breakers and of limits that are tried again: at most so many requests of the whole fleet probe an
+//! opening at a time as its policy says, and one tries a block. Who holds one is known by watch, so that planning asks
+//! nobody; a claim is one round trip with a deadline.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +22,8 @@ const PREFIX: &str = "probe.";
 /// Life of a permit; it is renewed while the probe runs.
 const LIFE: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(4);
+/// How long a permit outlives what failed, so that whoever could ask for it next has heard of that before.
+const LINGER: Duration = Duration::from_secs(1);
 /// Time the store gets on a request's path.
 const CLAIM_DEADLINE: Duration = Duration::from_millis(100);
 /// Writes of one claim, where the store says that none before got through.
@@ -38,6 +42,7 @@ pub struct Permit {
     key: String,
     held: Arc<Inner>,
     ended: CancellationToken,
+    lingers: Arc<AtomicBool>,
 }
 
 impl Drop for Permit {
@@ -125,7 +130,8 @@ impl Probes {
             }
             own.iter().filter(|other| opening_of(other) == opening_of(&key)).count() == 1
         };
-        let permit = Permit { key: key.clone(), held: self.inner.clone(), ended: CancellationToken::new() };
+        let (held, ended) = (self.inner.clone(), CancellationToken::new());
+        let permit = Permit { key: key.clone(), held, ended, lingers: Arc::default() };
         let value = Bytes::from(json!({ "holder": self.inner.holder, "opening": opening }).to_string());
         match tokio::time::timeout(CLAIM_DEADLINE, self.inner.written(&key, &value)).await {
             Ok(Written::Held(revision)) => {
@@ -148,9 +154,16 @@ impl Probes {
         drop(permit);
     }
 
+    /// Gives a permit back of what has failed: all others are to hear of that before the next one is granted.
+    pub fn release_failed(&self, permit: Permit) {
+        permit.lingers.store(true, Ordering::Release);
+        drop(permit);
+    }
+
     /// Renews a permit until it ends, then deletes it. No revision is known of one whose claim nobody answered.
     fn keep(&self, permit: &Permit, mut revision: Option<u64>, value: Bytes) {
         let (inner, key, ended) = (self.inner.clone(), permit.key.clone(), permit.ended.clone());
+        let lingers = permit.lingers.clone();
         self.inner.tasks.spawn(async move {
             loop {
                 tokio::select! {
@@ -167,6 +180,9 @@ impl Probes {
                         revision = inner.find(&key, &value).await.or(revision);
                     }
                 }
+            }
+            if lingers.load(Ordering::Acquire) {
+                let _sooner_at_the_stop = tokio::time::timeout(LINGER, inner.stop.cancelled()).await;
             }
             let deleted = match revision {
                 Some(revision) => inner.keyed.delete(Bucket::Permits, &key, Held::Revision(revision)).await.is_ok(),

@@ -19,7 +19,7 @@ use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Next, SkipReason, TableHash};
 use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished};
-use waybill_event::{FailureKind, RequestId, SourceRef};
+use waybill_event::{FailureKind, LogTime, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::mask::mask;
 
@@ -305,6 +305,20 @@ impl Record {
         drafts
     }
 
+    /// Waits until a time since the admission and, by the log's clock, for the end of a limit. Says no where the replica
+    /// must stop: it waits for nothing more.
+    pub async fn wait(&self, until: Duration, ends: Option<LogTime>) -> bool {
+        let waited = async {
+            tokio::time::sleep(until.saturating_sub(self.now())).await;
+            while let (Some(ends), Some(now)) = (ends, (self.replica.clock)())
+                && now < ends
+            {
+                tokio::time::sleep(ends.since(now)).await;
+            }
+        };
+        self.replica.stopping().run_until_cancelled(waited).await.is_some()
+    }
+
     /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
     pub fn failed(&mut self, observation: Observation, heard: Heard) -> Arc<str> {
         let verdict = classify(&self.replica.rules, &observation);
@@ -357,7 +371,9 @@ impl Record {
         };
         drafts.push(self.story.of_source(&running, finished));
         drafts.extend(self.outcomes());
-        self.release(running);
+        if let Some(permit) = running.permit {
+            self.replica.probes.release_failed(permit);
+        }
         drafts
     }
 
@@ -379,7 +395,9 @@ impl Record {
         let Some(running) = &mut self.running else { return };
         self.answering = Some((running.order.candidate.clone(), running.lacks.clone()));
         running.first_content.get_or_insert(now.saturating_sub(running.started));
-        let permit = running.permit.take();
+        // A probe is decided here; a limit that was tried again is over when the request's outcome says so.
+        let decided = running.order.candidate.probe_of.is_some();
+        let permit = running.permit.take_if(|_| decided);
         let Some(running) = &self.running else { return };
         if let Some(permit) = permit {
             let drafts = self.story.probe_finished(running, true, FailureKind::Success);

@@ -72,7 +72,7 @@ fn walk(sources: &[BTreeSet<u64>], does: &[Does], dice: u64) -> (Tries, Vec<Outc
         let step = machine.next(now, &mut targets, &mut |_| Ok(()));
         outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
         match step {
-            Step::Wait { until } => now = until,
+            Step::Wait { until, .. } => now = until,
             Step::Stop(_) => break,
             Step::Dispatch(order) => {
                 let asked = (order.candidate.source.source, Arc::clone(&order.candidate.upstream_model));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use waybill_event::LogTime;
 use waybill_event::selection::{Chosen, Next, Skip};
 
 use super::policy::Limits;
@@ -16,10 +17,14 @@ pub type Skips = SmallVec<[Skip; 4]>;
 pub enum Step {
     /// Ask this source.
     Dispatch(Box<Order>),
-    /// Wait, then ask [`super::Machine::next`] again. It is the same source that is waited for.
+    /// Wait, then ask [`super::Machine::next`] again.
     Wait {
         /// Until when, since admission.
         until: Duration,
+        /// The end of the limit that is waited for: the time of the log may not have come as far by then.
+        ends: Option<LogTime>,
+        /// What is waited for: the same source, or another one whose limit ends.
+        next: Next,
     },
     /// The request's loop is over.
     Stop(Conclusion),
@@ -37,9 +42,11 @@ impl Step {
                 | Chosen::Probe
                 | Chosen::LastResort
                 | Chosen::NextTarget
-                | Chosen::LeastBad => Next::Elsewhere,
+                | Chosen::LeastBad
+                | Chosen::LimitEnded
+                | Chosen::LimitRetried => Next::Elsewhere,
             },
-            Self::Wait { .. } => Next::Same,
+            Self::Wait { next, .. } => *next,
             Self::Stop(_) => Next::Stop,
         }
     }

@@ -50,7 +50,7 @@ fn over(mut targets: Targets, opening: Opening, does: &[Does]) -> Went {
         let step = machine.next(now, &mut targets, &mut |_| Ok(()));
         outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
         match step {
-            Step::Wait { until } => now = until,
+            Step::Wait { until, .. } => now = until,
             Step::Stop(conclusion) => break conclusion,
             Step::Dispatch(order) => {
                 asked.push((order.candidate.source.source.id, order.why));

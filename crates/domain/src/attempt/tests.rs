@@ -39,6 +39,7 @@ pub(super) fn candidate(id: u64) -> Candidate {
         capabilities: Capabilities::default(),
         target: 0,
         health: 100,
+        waiting: None,
     }
 }
 
@@ -139,7 +140,7 @@ fn run(given: Given<'_>) -> Ran {
             ran.outcomes.push(outcome);
         }
         match step {
-            Step::Wait { until } => now = until,
+            Step::Wait { until, .. } => now = until,
             Step::Dispatch(order) => {
                 let id = order.candidate.source.source.id;
                 ran.asked.push((id, order.attempt, order.why, u64::try_from(now.as_millis()).unwrap()));

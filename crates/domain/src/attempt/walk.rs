@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waybill_event::config::RetryUnknown;
-use waybill_event::selection::{Chosen, Skip, SkipReason};
+use waybill_event::selection::{Chosen, Next, Skip, SkipReason};
 
 use super::outcome::Tally;
 use super::{Conclusion, Left, Machine, Order, Recheck, State, Step};
@@ -16,7 +16,8 @@ const HEALTHY: u8 = 50;
 
 /// What drawing brought.
 enum Drawn {
-    Order(Box<Order>),
+    /// An order, or the wait for one.
+    Next(Step),
     Spent(Conclusion),
     None,
 }
@@ -39,7 +40,7 @@ impl Machine {
         let elsewhere = self.may_go_elsewhere(verdict);
         if elsewhere {
             match self.draw_for_dispatch(now, candidates, recheck) {
-                Drawn::Order(order) => return Step::Dispatch(order),
+                Drawn::Next(step) => return step,
                 // Patience is for a list that has ended, not for budgets that are spent.
                 Drawn::None => {}
                 Drawn::Spent(conclusion) => return self.stop(conclusion),
@@ -50,7 +51,7 @@ impl Machine {
         }
         if elsewhere {
             match self.degrade(now, candidates, recheck) {
-                Drawn::Order(order) => return Step::Dispatch(order),
+                Drawn::Next(step) => return step,
                 Drawn::None => {}
                 Drawn::Spent(conclusion) => return self.stop(conclusion),
             }
@@ -141,7 +142,7 @@ impl Machine {
     ) -> Step {
         if now < not_before {
             self.state = State::Again { not_before };
-            return Step::Wait { until: not_before };
+            return Step::Wait { until: not_before, ends: None, next: Next::Same };
         }
         let Some(tally) = &mut self.current else { return self.draw(now, candidates, recheck) };
         if let Err(why) = recheck(&tally.candidate) {
@@ -157,10 +158,10 @@ impl Machine {
 
     pub(super) fn draw(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Step {
         match self.draw_for_dispatch(now, candidates, recheck) {
-            Drawn::Order(order) => Step::Dispatch(order),
+            Drawn::Next(step) => step,
             Drawn::Spent(conclusion) => self.stop(conclusion),
             Drawn::None => match self.degrade(now, candidates, recheck) {
-                Drawn::Order(order) => Step::Dispatch(order),
+                Drawn::Next(step) => step,
                 Drawn::Spent(conclusion) => self.stop(conclusion),
                 Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
                 Drawn::None => self.stop(Conclusion::Exhausted),
@@ -177,8 +178,17 @@ impl Machine {
             return Drawn::Spent(Conclusion::DeadlineExceeded);
         };
         while let Some(candidate) = candidates.next_candidate() {
-            // The plan has just looked at its first place; everything later may have changed since.
-            if (self.walk > 0 || !self.skips.is_empty())
+            let patient = candidate.waiting.as_ref().map(|waiting| self.patient(now, waiting.not_before));
+            if patient == Some(None) && candidate.retry_of().is_none() {
+                let why = candidate.waiting.map_or(SkipReason::HintBlocked, |waiting| waiting.why);
+                self.skips.push(Skip { source: candidate.source.source, why });
+                continue;
+            }
+            // The plan has just looked at its first place; everything later may have changed since. What is waited for is
+            // looked at after the wait.
+            let waits = patient.flatten();
+            if waits.is_none()
+                && (self.walk > 0 || !self.skips.is_empty())
                 && let Err(why) = recheck(&candidate)
             {
                 self.skips.push(Skip { source: candidate.source.source, why });
@@ -189,16 +199,57 @@ impl Machine {
                 continue;
             }
             self.leave();
+            if let Some(until) = waits {
+                let ends = candidate.waiting.as_ref().map(|waiting| waiting.ends);
+                self.state = State::Later { candidate: Box::new(candidate), not_before: until };
+                return Drawn::Next(Step::Wait { until, ends, next: Next::Elsewhere });
+            }
             let why = self.why(&candidate);
-            self.target = candidate.target;
-            self.walk += 1;
-            self.after_timeout = self.after_timeout.map(|asked| asked + 1);
-            let mut tally = Tally::new(candidate.clone());
-            tally.dispatched(now);
-            self.current = Some(tally);
-            return Drawn::Order(Box::new(self.order(candidate, why, left)));
+            return Drawn::Next(self.ask(now, left, candidate, why));
         }
         Drawn::None
+    }
+
+    /// Asks a source for the first time.
+    fn ask(&mut self, now: Duration, left: Duration, candidate: Candidate, why: Chosen) -> Step {
+        self.target = candidate.target;
+        self.walk += 1;
+        self.after_timeout = self.after_timeout.map(|asked| asked + 1);
+        let mut tally = Tally::new(candidate.clone());
+        tally.dispatched(now);
+        self.current = Some(tally);
+        Step::Dispatch(Box::new(self.order(candidate, why, left)))
+    }
+
+    /// Until when a limit is waited for, if patience and deadline allow it: never sooner than its end; a little later, so
+    /// that those who wait for the same don't all come at once.
+    fn patient(&self, now: Duration, ends: Duration) -> Option<Duration> {
+        let policy = &self.opening.policy;
+        let wait = ends.saturating_sub(now);
+        let until = now + wait + self.spread(wait.min(Duration::from_secs(1)) / 4);
+        (wait <= policy.patience && until + policy.min_attempt <= policy.deadline).then_some(until)
+    }
+
+    /// The source whose limit was waited for.
+    pub(super) fn later(
+        &mut self,
+        now: Duration,
+        candidate: Box<Candidate>,
+        not_before: Duration,
+        recheck: Recheck<'_>,
+        candidates: &mut dyn Candidates,
+    ) -> Step {
+        if now < not_before {
+            let ends = candidate.waiting.as_ref().map(|waiting| waiting.ends);
+            self.state = State::Later { candidate, not_before };
+            return Step::Wait { until: not_before, ends, next: Next::Elsewhere };
+        }
+        if let Err(why) = recheck(&candidate) {
+            self.skips.push(Skip { source: candidate.source.source, why });
+            return self.draw(now, candidates, recheck);
+        }
+        let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
+        self.ask(now, left, Candidate { waiting: None, ..*candidate }, Chosen::LimitEnded)
     }
 
     /// What the request itself has to say against a candidate: capabilities that failures have shown to be needed, and
@@ -238,6 +289,8 @@ impl Machine {
     fn why(&self, candidate: &Candidate) -> Chosen {
         if candidate.probe_of.is_some() {
             Chosen::Probe
+        } else if candidate.waiting.is_some() {
+            Chosen::LimitRetried
         } else if candidate.despite_open {
             Chosen::LeastBad
         } else if candidate.last_resort {

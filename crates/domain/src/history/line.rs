@@ -274,6 +274,8 @@ const fn because(why: Chosen) -> &'static str {
         Chosen::LastResort => "softly blocked, and nothing better was left",
         Chosen::NextTarget => "the route's next target: the ones before have nobody left",
         Chosen::LeastBad => "its breaker is open, and nothing better was left",
+        Chosen::LimitEnded => "nobody better was left, and the end of its limit was waited for",
+        Chosen::LimitRetried => "nobody better was left, and its limit was tried again before its end",
     }
 }
 

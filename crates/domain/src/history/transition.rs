@@ -68,9 +68,13 @@ fn parts(body: &Body) -> Option<Parts<'_>> {
             let cause = cause.as_ref().map(|cause| (cause, *cause_position));
             Parts { subject: opening, scope, cause, since: Some(*since), until: None }
         }
-        Body::BlockLifted(BlockLifted { block, scope, since, .. }) => {
-            Parts { subject: block, scope, cause: None, since: Some(*since), until: None }
-        }
+        Body::BlockLifted(BlockLifted { block, scope, cause, cause_position, since, .. }) => Parts {
+            subject: block,
+            scope,
+            cause: cause.as_ref().map(|cause| (cause, *cause_position)),
+            since: Some(*since),
+            until: None,
+        },
         Body::ProbeFinished(ProbeFinished { probe, scope, .. }) => {
             let subject = match probe {
                 ProbeOf::Opening { opening } => opening,

@@ -60,6 +60,7 @@ impl Step<'_> {
         else {
             return;
         };
+        let retry_after = Duration::from_millis(state.policy.retry_limited_ms);
         // What one scope says is kept before blocks are set, so that a success lifts only what came before it.
         for (health, model) in [(*source_health, None), (*model_health, Some(upstream_model.as_str()))] {
             let clock = state.clock;
@@ -77,6 +78,9 @@ impl Step<'_> {
             }
             if *kind == FailureKind::Success {
                 held.blocks.lift(self.t);
+                for (block, strength) in held.blocks.retried(self.t, self.evidence.admitted, retry_after) {
+                    self.push(scope.clone(), Turn::Lifted { block, strength });
+                }
             }
             if !probe {
                 self.count(held, scope, health, clock, &policy);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use waybill_event::failure::Strength;
 use waybill_event::{FailureKind, LogTime};
 
@@ -24,8 +25,28 @@ pub struct Block {
     /// The end that was last announced. A storm of limits lengthens a block with each answer; only a step that
     /// matters is announced.
     pub announced: LogTime,
+    /// When evidence last said that it holds.
+    #[serde(default)]
+    pub confirmed: LogTime,
     /// What the evidence was made with.
     pub revisions: Revisions,
+}
+
+impl Block {
+    /// Whether it says of the source that it is busy, rather than that it is broken.
+    #[must_use]
+    pub const fn is_limit(&self, strength: Strength) -> bool {
+        match self.kind {
+            FailureKind::RateLimited | FailureKind::WindowExhausted | FailureKind::Overloaded => true,
+            _ => matches!(strength, Strength::Hint),
+        }
+    }
+
+    /// From when on it may be tried again although it holds.
+    #[must_use]
+    pub fn retry_from(&self, after: Duration) -> LogTime {
+        self.confirmed.max(self.since) + after
+    }
 }
 
 /// What an outcome asks to be blocked.
@@ -76,15 +97,19 @@ impl Blocks {
             Strength::Hint => &mut self.hint,
             Strength::Hard => &mut self.hard,
         };
-        if slot.as_ref().is_some_and(|held| held.until >= until) {
+        if let Some(held) = slot.as_mut().filter(|held| held.until >= until) {
+            held.confirmed = held.confirmed.max(wanted.t);
             return None;
         }
+        let confirmed = slot.as_ref().map_or(wanted.t, |held| held.confirmed.max(wanted.t));
         let held = slot.as_ref().filter(|held| held.until > wanted.t);
         let step = (duration / 4).max(Duration::from_millis(250));
         let announce = held.is_none_or(|held| until.since(held.announced) >= step);
-        let announced = held.filter(|_| !announce).map_or(until, |held| held.announced);
+        // What isn't announced goes on under the name that was.
+        let goes_on = held.filter(|_| !announce).map(|held| (Arc::clone(&held.id), held.since, held.announced));
         let Wanted { kind, t, revisions, .. } = wanted;
-        let block = slot.insert(Block { id: id(), kind, since: t, until, announced, revisions });
+        let (id, since, announced) = goes_on.unwrap_or_else(|| (id(), t, until));
+        let block = slot.insert(Block { id, kind, since, until, announced, confirmed, revisions });
         announce.then_some(block)
     }
 
@@ -96,6 +121,22 @@ impl Blocks {
         if self.repeated.is_some_and(|(last, _)| last <= t) {
             self.repeated = None;
         }
+    }
+
+    /// A request that was served although a limit held: it was admitted so long after the limit was last told of that it
+    /// must have tried again, so the limit is over. Gives what held until `t`.
+    pub fn retried(&mut self, t: LogTime, admitted: LogTime, after: Duration) -> SmallVec<[(Arc<str>, Strength); 2]> {
+        let mut ended = SmallVec::new();
+        for (slot, strength) in [(&mut self.hint, Strength::Hint), (&mut self.hard, Strength::Hard)] {
+            let over = |held: &&mut Block| held.is_limit(strength) && held.retry_from(after) <= admitted;
+            if slot.as_mut().filter(over).is_some()
+                && let Some(block) = slot.take()
+                && t < block.until
+            {
+                ended.push((block.id, strength));
+            }
+        }
+        ended
     }
 
     /// Everything is lifted by hand at `t`; gives those that still held.
@@ -115,6 +156,12 @@ impl Blocks {
             }
         }
         self.repeated = None;
+    }
+
+    /// When an upstream last told of a limit that is still remembered.
+    #[must_use]
+    pub fn limit_told(&self) -> Option<LogTime> {
+        [&self.hint, &self.hard].into_iter().flatten().map(|block| block.confirmed).max()
     }
 
     /// Whether nothing is held any more as of `as_of`.

@@ -1,14 +1,16 @@
 //! Whether a source may be asked for a model now, and if not, why and for how long.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
+use waybill_event::LogTime;
 use waybill_event::config::{FactorBands, HeldOpen};
 use waybill_event::failure::Strength;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::Factors;
-use waybill_event::{FailureKind, LogTime};
 
+use super::blocks::Block;
 use super::breaker::{Breaker, Opening, Phase};
 use super::factors::{FULL, Load, factors, load_factor};
 use super::state::{ByHand, Revisions, ScopeState, SourceState};
@@ -26,6 +28,15 @@ pub struct CatalogFacts {
     pub by_hand: [ByHand; 2],
 }
 
+/// A limit that alone keeps a source out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limited {
+    /// Id of the block that lasts longest.
+    pub block: Arc<str>,
+    /// From when on one request at a time may try the source again before the limit's end.
+    pub retry_from: LogTime,
+}
+
 /// What may be done with a source now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eligibility {
@@ -39,6 +50,8 @@ pub struct Eligibility {
     pub returns_at: Option<LogTime>,
     /// Whether only limits keep it out: it is busy, not broken.
     pub busy: bool,
+    /// The limit, where that is told by the upstream and is all that keeps it out.
+    pub limited: Option<Limited>,
     /// Its factors.
     pub factors: Factors,
 }
@@ -57,7 +70,7 @@ impl Eligibility {
     }
 
     fn out(skip: SkipReason, factors: Factors) -> Self {
-        Self { skip: Some(skip), half_open: None, probes: 0, returns_at: None, busy: false, factors }
+        Self { skip: Some(skip), half_open: None, probes: 0, returns_at: None, busy: false, limited: None, factors }
     }
 }
 
@@ -71,7 +84,7 @@ pub fn unknown(facts: CatalogFacts, load: Load, as_of: LogTime) -> Eligibility {
     {
         return Eligibility::held(held, factors);
     }
-    Eligibility { skip, half_open: None, probes: 0, returns_at: None, busy: false, factors }
+    Eligibility { skip, half_open: None, probes: 0, returns_at: None, busy: false, limited: None, factors }
 }
 
 /// Judges a source by its state, as of `as_of`. What was made with an older credential or base URL than the catalogue's
@@ -110,7 +123,9 @@ pub fn eligibility(
         both.map(|(scope, ended)| scope.filter(|_| !ended)).collect::<SmallVec<[Option<&ScopeState>; 2]>>()
     };
     let (blocking, breaking) = (still(lifted), still(reset));
-    let mut judge = Judge { valid: facts.revisions, as_of, ends: None, skip: None, busy: true };
+    let retry_after = Duration::from_millis(state.policy.retry_limited_ms);
+    let valid = facts.revisions;
+    let mut judge = Judge { valid, as_of, retry_after, ends: None, skip: None, busy: true, limited: None };
     for strength in [Strength::Hard, Strength::Hint] {
         blocking.iter().copied().flatten().for_each(|scope| judge.block(scope, strength));
     }
@@ -128,10 +143,12 @@ pub fn eligibility(
     if judge.skip.is_some() || half_open.is_none() {
         blocking.iter().copied().flatten().for_each(|scope| judge.block(scope, Strength::Soft));
     }
+    let busy = judge.skip.is_some() && judge.busy;
+    let limited = judge.limited.filter(|_| busy && half_open.is_none()).map(|(_, limited)| limited);
     let half_open = half_open.filter(|_| judge.skip.is_none());
     let skip = judge.skip.or(half_open.as_ref().map(|_| SkipReason::Probing));
     let returns_at = if half_open.is_some() { Some(as_of) } else { judge.ends };
-    Eligibility { skip, half_open, probes, returns_at, busy: judge.skip.is_some() && judge.busy, factors }
+    Eligibility { skip, half_open, probes, returns_at, busy, limited, factors }
 }
 
 fn done(by_hand: &[ByHand; 2], at: usize) -> ByHand {
@@ -149,9 +166,12 @@ const fn catalog_skip(facts: CatalogFacts) -> Option<SkipReason> {
 struct Judge {
     valid: Revisions,
     as_of: LogTime,
+    retry_after: Duration,
     ends: Option<LogTime>,
     skip: Option<SkipReason>,
     busy: bool,
+    /// The limits met so far, with the latest end of them.
+    limited: Option<(LogTime, Limited)>,
 }
 
 impl Judge {
@@ -172,11 +192,22 @@ impl Judge {
             Strength::Hint => SkipReason::HintBlocked,
             Strength::Soft => SkipReason::SoftBlocked,
         };
-        let busy = match block.kind {
-            FailureKind::RateLimited | FailureKind::WindowExhausted | FailureKind::Overloaded => true,
-            _ => strength == Strength::Hint,
-        };
+        let busy = block.is_limit(strength);
+        if busy && strength != Strength::Soft {
+            self.limit(block);
+        }
         self.out(why, block.until, busy);
+    }
+
+    fn limit(&mut self, block: &Block) {
+        let (before, until) = (self.limited.take(), block.until);
+        let from = block.retry_from(self.retry_after);
+        let retry_from = before.as_ref().map_or(from, |(_, before)| before.retry_from.max(from));
+        let limited = match before {
+            Some((end, before)) if end >= until => (end, Limited { retry_from, ..before }),
+            Some(_) | None => (until, Limited { block: Arc::clone(&block.id), retry_from }),
+        };
+        self.limited = Some(limited);
     }
 
     /// The opening, if it is half-open.

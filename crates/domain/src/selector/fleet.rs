@@ -6,6 +6,7 @@
 mod adopted;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -27,6 +28,9 @@ pub use adopted::UnknownEdit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("configuration up to {0} is needed first")]
 pub struct NeedConfig(pub ConfigPosition);
+
+/// A limit that is told again after this time is worth a write of its own; those who hear of it sooner were under way.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
 
 /// How soon a source's value must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -290,9 +294,15 @@ impl FleetState {
             Says::Probe { model, .. } => model.as_deref(),
         };
         let judged = |state: &SourceState| factors(state, model.unwrap_or_default(), Load::default(), state.clock);
-        let before = judged(state);
+        let told = |state: &SourceState| {
+            let model = model.and_then(|model| state.models.get(model));
+            [Some(&state.whole), model].into_iter().flatten().filter_map(|scope| scope.blocks.limit_told()).max()
+        };
+        let (before, told_before) = (judged(state), told(state));
         let transitions = apply_evidence(state, evidence, place);
-        let urgency = match (transitions.is_empty(), judged(state) == before) {
+        // Whoever may try a limit again goes by when it was last told.
+        let told_again = told(state).zip(told_before).is_some_and(|(now, before)| now.since(before) >= TOLD_AGAIN);
+        let urgency = match (transitions.is_empty() && !told_again, judged(state) == before) {
             (false, _) => Urgency::Now,
             (true, false) => Urgency::Factor,
             (true, true) => Urgency::Lacks,

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use waybill_event::Source;
 use waybill_event::config::{Capabilities, Capability, Strategy};
 use waybill_event::selection::{Skip, SkipReason};
+use waybill_event::{LogTime, Source};
 
 use super::table::{Rank, Row, Table, Unavailable};
 use super::wheel::{Commit, Stake, Wheel, mix};
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Waiting};
 use crate::needs::{Missing, Needs};
 
 /// Where a plan stands: it goes through these in order.
@@ -24,6 +24,8 @@ enum Stage {
     Weightless,
     /// Softly blocked sources.
     Soft,
+    /// Sources that wait for the end of a limit: it is waited for, or tried again.
+    Limited,
     /// The source whose breaker opens soonest, where the policy asks the least bad.
     Open,
     /// Nothing.
@@ -36,7 +38,8 @@ impl Stage {
             Self::Tiers => Self::Probes,
             Self::Probes => Self::Weightless,
             Self::Weightless => Self::Soft,
-            Self::Soft => Self::Open,
+            Self::Soft => Self::Limited,
+            Self::Limited => Self::Open,
             Self::Open | Self::End => Self::End,
         }
     }
@@ -55,6 +58,10 @@ pub struct Manner {
     pub declared: Capabilities,
     /// The route's target, from 0.
     pub target: u32,
+    /// When the request was admitted, as its id tells it.
+    pub admitted: LogTime,
+    /// From when on its time is counted.
+    pub begun: LogTime,
 }
 
 /// What a plan must know at its moment.
@@ -206,11 +213,12 @@ impl Plan {
         (self.count == 0).then(|| self.table.unavailable())
     }
 
-    /// The next candidates in order, at most `n`, without drawing them.
+    /// The next candidates in order, at most `n`, without drawing them; none that would be waited for.
     #[must_use]
     pub fn first_candidates(&self, n: usize) -> SmallVec<[Source; 8]> {
         let mut ahead = self.clone();
-        std::iter::from_fn(|| ahead.draw()).take(n).filter_map(|(number, _)| self.row(number)).collect::<SmallVec<_>>()
+        let drawn = std::iter::from_fn(|| ahead.draw()).filter(|(_, stage)| *stage != Stage::Limited);
+        drawn.take(n).filter_map(|(number, _)| self.row(number)).collect::<SmallVec<_>>()
     }
 
     /// Candidates that were skipped for this request only; the table tells of the others.
@@ -276,7 +284,7 @@ impl Plan {
         let at = match self.stage {
             Stage::Tiers if self.first.is_some() || !self.pool.is_empty() => self.rank.checked_sub(1),
             Stage::Tiers => Some(self.rank),
-            Stage::Probes | Stage::Weightless | Stage::Soft | Stage::Open | Stage::End => None,
+            Stage::Probes | Stage::Weightless | Stage::Soft | Stage::Limited | Stage::Open | Stage::End => None,
         };
         let next = at.and_then(|at| self.table.tiers.get(at)).map(|rank| rank.priority);
         if next.is_none_or(|next| priority >= next) { self.probe.take() } else { None }
@@ -318,7 +326,7 @@ impl Plan {
             Stage::Tiers => &self.table.tiers,
             Stage::Weightless => &self.table.weightless,
             Stage::Soft => &self.table.soft,
-            Stage::Probes | Stage::Open => &[],
+            Stage::Probes | Stage::Limited | Stage::Open => &[],
             Stage::End => return None,
         };
         match ranks.get(self.rank) {
@@ -331,12 +339,20 @@ impl Plan {
             None => {
                 self.stage = self.stage.next();
                 self.rank = 0;
-                if self.stage == Stage::Open {
-                    self.pool = self.least_bad().map(|number| self.stake(number)).into_iter().collect();
+                match self.stage {
+                    Stage::Open => self.pool = self.least_bad().map(|number| self.stake(number)).into_iter().collect(),
+                    Stage::Limited => self.pool = self.limited(),
+                    Stage::Tiers | Stage::Probes | Stage::Weightless | Stage::Soft | Stage::End => {}
                 }
             }
         }
         Some(())
+    }
+
+    /// Those that wait for a limit, in the order of its end.
+    fn limited(&self) -> SmallVec<[Stake; 16]> {
+        let fit = self.table.limited.iter().filter(|number| !self.unfit.contains(number));
+        (0_u64..).zip(fit).map(|(order, number)| Stake { order, ..self.stake(*number) }).collect()
     }
 
     fn stake(&self, number: u32) -> Stake {
@@ -368,9 +384,20 @@ impl Plan {
             capabilities: row.capabilities.or(&self.manner.declared),
             target: self.manner.target,
             health: row.factors.health,
+            waiting: if stage == Stage::Limited { self.waiting(row) } else { None },
         };
         self.place = self.place.saturating_add(1);
         Some(candidate)
+    }
+
+    fn waiting(&self, row: &Row) -> Option<Waiting> {
+        let (limited, ends) = (row.limited.as_ref()?, row.returns_at?);
+        Some(Waiting {
+            why: row.skip?,
+            ends,
+            not_before: ends.since(self.manner.begun),
+            retry_of: (limited.retry_from <= self.manner.admitted).then(|| Arc::clone(&limited.block)),
+        })
     }
 }
 

@@ -4,13 +4,14 @@
 mod hash;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use waybill_event::config::Capabilities;
 use waybill_event::selection::{Skip, SkipReason, TableHash};
 use waybill_event::traffic::{Factors, SelectionTable, TableCandidate};
 use waybill_event::{ConfigPosition, GroupId, LogTime, Position, Source, SourceRef};
 
-use super::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
+use super::eligibility::{CatalogFacts, Eligibility, Limited, eligibility, unknown};
 use super::factors::{Load, effective, p95_ms};
 use super::state::{ByHand, Revisions};
 use super::view::View;
@@ -50,6 +51,8 @@ pub struct Row {
     pub returns_at: Option<LogTime>,
     /// Whether only limits keep it out.
     pub busy: bool,
+    /// The limit, where that is told by the upstream and is all that keeps it out.
+    pub limited: Option<Limited>,
     /// Position of the shared state it was judged by.
     pub position: Option<Position>,
     /// First and last ordinal of own events on top of that.
@@ -73,7 +76,7 @@ impl Row {
             Some(view) => eligibility(view.state(), facts, &ability.upstream_model, load, as_of),
             None => unknown(facts, load, as_of),
         };
-        let Eligibility { skip, half_open, probes, returns_at, busy, factors } = judged;
+        let Eligibility { skip, half_open, probes, returns_at, busy, limited, factors } = judged;
         Self {
             source: ability.source_ref(),
             upstream_model: Arc::clone(&ability.upstream_model),
@@ -89,6 +92,7 @@ impl Row {
             probes,
             returns_at,
             busy,
+            limited,
             position: view.and_then(View::position),
             own: view.and_then(View::own_range),
         }
@@ -110,6 +114,12 @@ impl Row {
             None => Ok(()),
             Some(SkipReason::Probing) if candidate.probe_of.is_some() && self.half_open == candidate.probe_of => Ok(()),
             Some(SkipReason::SoftBlocked) if candidate.last_resort => Ok(()),
+            Some(SkipReason::HintBlocked | SkipReason::HardBlocked)
+                if candidate.retry_of().is_some()
+                    && self.limited.as_ref().map(|limited| &limited.block) == candidate.retry_of() =>
+            {
+                Ok(())
+            }
             Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen) if candidate.despite_open => Ok(()),
             Some(why) => Err(why),
         }
@@ -166,6 +176,8 @@ pub struct Table {
     pub(super) half_open: Vec<u32>,
     pub(super) weightless: Vec<Rank>,
     pub(super) soft: Vec<Rank>,
+    /// Rows that wait for the end of a limit that their upstream has told, the one that ends soonest first.
+    pub(super) limited: Vec<u32>,
     /// Rows whose breaker is open, the one that opens soonest first: for plans that ask the least bad.
     pub(super) open: Vec<u32>,
     /// Rows whose breaker is open and that serve all the same, since too much of their tier would be out.
@@ -212,6 +224,9 @@ impl Table {
         let mut open: Vec<(u32, &Row)> = (0_u32..).zip(&rows).filter(still_open).collect();
         open.sort_by_key(|(number, row)| (row.returns_at.is_none(), row.returns_at, *number));
         let open = open.into_iter().map(|(number, _)| number).collect();
+        let mut limited: Vec<(u32, &Row)> = (0_u32..).zip(&rows).filter(|(_, row)| row.limited.is_some()).collect();
+        limited.sort_by_key(|(number, row)| (row.returns_at, *number));
+        let limited = limited.into_iter().map(|(number, _)| number).collect();
         let declares = rows.iter().any(|row| !row.capabilities.is_empty());
         let hash = TableHash(0);
         let mut table = Self {
@@ -225,6 +240,7 @@ impl Table {
             half_open,
             weightless,
             soft,
+            limited,
             open,
             spared,
             declares,
@@ -265,6 +281,7 @@ impl Table {
             probes: 1,
             returns_at: None,
             busy: candidate.skip == Some(SkipReason::HintBlocked),
+            limited: None,
             position: candidate.position,
             own: candidate.own,
         };
@@ -339,12 +356,19 @@ impl Table {
         self.rows.iter().filter_map(|row| row.returns_at).filter(|at| *at > self.as_of).min()
     }
 
+    /// When a row that is out may serve again: at the end of what keeps it out, or when its limit may be tried again.
+    fn may_serve_from(&self, row: &Row) -> Option<LogTime> {
+        let soon = self.as_of + Duration::from_secs(1);
+        let retried = row.limited.as_ref().map(|limited| limited.retry_from.max(soon));
+        row.returns_at.map(|ends| retried.map_or(ends, |from| ends.min(from)))
+    }
+
     /// Why nothing of it can be asked, for plans without a candidate. What only an edit or a probe of ours can bring back
     /// counts only where there is nothing else.
     #[must_use]
     pub fn unavailable(&self) -> Unavailable {
         let returning = || self.rows.iter().filter(|row| row.returns_at.is_some());
-        let retry_at = returning().filter_map(|row| row.returns_at).min();
+        let retry_at = returning().filter_map(|row| self.may_serve_from(row)).min();
         match (self.rows.is_empty(), retry_at) {
             (true, _) => Unavailable::Nothing,
             (false, Some(_)) if returning().all(|row| row.busy) => Unavailable::Busy { retry_at },

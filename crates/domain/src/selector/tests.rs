@@ -2,6 +2,7 @@
 
 mod fixture;
 mod fold;
+mod limits;
 mod picks;
 mod plans;
 mod shares;

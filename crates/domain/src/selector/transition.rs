@@ -71,7 +71,7 @@ pub enum Turn {
         /// Until when.
         until: LogTime,
     },
-    /// An operator lifted a block.
+    /// A block ended before its time.
     Lifted {
         /// Id of the block.
         block: Arc<str>,
@@ -158,7 +158,8 @@ impl Transition {
             }
             .into(),
             Turn::Lifted { block, strength } => {
-                BlockLifted { block: block.to_string(), scope, strength: *strength, cause_position, since }.into()
+                let (block, cause, strength) = (block.to_string(), self.cause.clone(), *strength);
+                BlockLifted { block, scope, strength, cause, cause_position, since }.into()
             }
             Turn::Disabled { disabling, kind, recovery } => SourceDisabled {
                 disabling: disabling.to_string(),

@@ -262,7 +262,8 @@ impl Parts<'_> {
             Err(OutboxError::Full) if replica.recording.outbox_full == OutboxFull::Count => None,
             Err(error) => return Admission::Refused { ids, refusal: unwritable(&error) },
         };
-        let wish = Wish { group, route, policy, needs: wanted.needs };
+        let (admitted, begun) = (ids.request.admitted_at(), self.now);
+        let wish = Wish { group, route, policy, needs: wanted.needs, admitted, begun };
         let Some(course) = Course::plan(replica, self.snapshot, wish, self.now) else {
             return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
         };
@@ -317,7 +318,8 @@ impl Parts<'_> {
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;
-        let at_once = if acked { None } else { choose(replica, &wanted, &mut record, &mut course).await };
+        let mut first = if acked { First::Nobody } else { choose(replica, &wanted, &mut record, &mut course).await };
+        let at_once = first.take_ready();
         let mut begun = at_once.is_some();
         if let Err(error) = record.admit(first_use, admitted, at_once) {
             let refusal = match &error {
@@ -332,9 +334,16 @@ impl Parts<'_> {
             if !record.acknowledged().await {
                 return Admission::Ended { ids, refusal: unacknowledged(replica, &mut record, &mut course) };
             }
-            if let Some(running) = choose(replica, &wanted, &mut record, &mut course).await {
-                begun = record.start(running);
-            }
+            first = choose(replica, &wanted, &mut record, &mut course).await;
+        }
+        while let First::Later { until, ends } = first {
+            first = match record.wait(until, ends).await {
+                true => choose(replica, &wanted, &mut record, &mut course).await,
+                false => First::Nobody,
+            };
+        }
+        if let Some(running) = first.take_ready() {
+            begun = record.start(running);
         }
         if !begun {
             let refusal = self.nobody(&course, unavailable);
@@ -380,26 +389,56 @@ impl Parts<'_> {
             );
             return Refusal::saying(PublicCode::CapabilityMissing, message);
         }
-        nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), self.now)
+        nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), (self.replica.clock)().unwrap_or(self.now))
+    }
+}
+
+/// The first source of a request.
+enum First {
+    /// It can be asked.
+    Ready(Box<Running>),
+    /// Its limit ends then, and is waited for.
+    Later {
+        /// Since admission.
+        until: Duration,
+        /// By the log's time.
+        ends: Option<LogTime>,
+    },
+    /// There is none.
+    Nobody,
+}
+
+impl First {
+    fn take_ready(&mut self) -> Option<Running> {
+        match std::mem::replace(self, Self::Nobody) {
+            Self::Ready(running) => Some(*running),
+            later => {
+                *self = later;
+                None
+            }
+        }
     }
 }
 
 /// Prepares an attempt at the first source that can be asked.
-async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, course: &mut Course) -> Option<Running> {
+async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, course: &mut Course) -> First {
     let first = first_order(replica, wanted, record, course).await;
-    course.settle(first.as_ref().map(|(order, ..)| order));
-    first.map(|(order, channel, permit)| record.prepare(order, channel, permit, course))
+    course.settle(first.as_ref().ok().map(|(order, ..)| order));
+    match first {
+        Ok((order, channel, permit)) => First::Ready(Box::new(record.prepare(order, channel, permit, course))),
+        Err(nobody) => nobody,
+    }
 }
 
-type First = (Order, Arc<Channel>, Option<crate::probes::Permit>);
+type Prepared = (Order, Arc<Channel>, Option<crate::probes::Permit>);
 
-/// The first order that can be carried out.
+/// The first order that can be carried out, or what is there instead.
 async fn first_order(
     replica: &Arc<Replica>,
     wanted: &Wanted,
     record: &mut Record,
     course: &mut Course,
-) -> Option<First> {
+) -> Result<Prepared, First> {
     // The log was waited for since the plan was made.
     let waited = replica.recording.durability == Durability::Acked;
     let route = course.wish().route.clone();
@@ -408,14 +447,15 @@ async fn first_order(
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
         let order = match record.machine().next(now, course, &mut recheck) {
             Step::Dispatch(order) => order,
-            Step::Wait { .. } | Step::Stop(_) => return None,
+            Step::Wait { until, ends, .. } => return Err(First::Later { until, ends }),
+            Step::Stop(_) => return Err(First::Nobody),
         };
         if waited && let Err(why) = recheck(&order.candidate) {
             record.machine().passed_over(why);
             continue;
         }
         match prepare(replica, wanted, &route, &order).await {
-            Ok((channel, permit)) => return Some((*order, channel, permit)),
+            Ok((channel, permit)) => return Ok((*order, channel, permit)),
             Err(why) => record.machine().passed_over(why),
         }
     }

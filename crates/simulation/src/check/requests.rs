@@ -195,6 +195,7 @@ fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<
         let fits = match unpicked {
             None => true,
             Some(SkipReason::SoftBlocked) => *probe || matches!(why, Chosen::LastResort | Chosen::SameSource),
+            Some(SkipReason::HintBlocked | SkipReason::HardBlocked) if *why == Chosen::LimitRetried => true,
             // While a probe's permit was asked for, others may have told of more.
             Some(_) => *probe,
         };

@@ -141,6 +141,9 @@ fn allowed(table: &SelectionTable, source: Source, why: Chosen) -> bool {
         None => matches!(why, Chosen::First | Chosen::FailOver),
         Some(SkipReason::Probing) => why == Chosen::Probe,
         Some(SkipReason::SoftBlocked) => why == Chosen::LastResort,
+        Some(SkipReason::HintBlocked | SkipReason::HardBlocked) => {
+            matches!(why, Chosen::LimitEnded | Chosen::LimitRetried)
+        }
         Some(_) => false,
     }
 }

@@ -14,6 +14,7 @@ use waybill_domain::selector::breaker::Phase;
 use waybill_domain::selector::{SourceState, state::ScopeState};
 use waybill_domain::verdict::RuleSet;
 use waybill_event::LogTime;
+use waybill_event::failure::Strength;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal::presence::Report;
 use waybill_journal_nats::Connection;
@@ -271,7 +272,13 @@ fn shown_scope(scope: &ScopeState, now: LogTime) -> Map<String, Value> {
         Phase::Open(_) => "open",
         Phase::HalfOpen(_) => "half_open",
     };
+    let strengths = [Strength::Soft, Strength::Hint, Strength::Hard];
+    let blocks = strengths.into_iter().filter_map(|strength| Some((strength, scope.blocks.active(strength, now)?)));
+    let blocks = blocks.map(|(strength, block)| {
+        json!({ "strength": strength, "kind": block.kind.as_str(), "since": block.since, "until": block.until })
+    });
     Map::from_iter([
+        ("blocks".to_owned(), blocks.collect()),
         ("breaker".to_owned(), breaker.into()),
         ("ok".to_owned(), totals.ok.into()),
         ("fail".to_owned(), totals.fail.into()),

@@ -41,11 +41,13 @@ pub(super) fn check(policy: &Policy) -> Result<(), Rejection> {
 }
 
 fn selector(numbers: &SelectorPolicy) -> Result<(), Rejection> {
-    let SelectorPolicy { source_breaker, model_breaker, bands, late_after_ms, block_growth_max_ms } = *numbers;
+    let SelectorPolicy { source_breaker, model_breaker, bands, late_after_ms, block_growth_max_ms, retry_limited_ms } =
+        *numbers;
     breaker("selector/source_breaker", &source_breaker)?;
     breaker("selector/model_breaker", &model_breaker)?;
     within("selector/late_after_ms", late_after_ms, 1_000..=HOUR_MS)?;
     within("selector/block_growth_max_ms", block_growth_max_ms, 1_000..=DAY_MS)?;
+    within("selector/retry_limited_ms", retry_limited_ms, 1_000..=7 * DAY_MS)?;
     let FactorBands { health_milli, latency_ms, load_milli } = bands;
     rising("selector/bands/health_milli", &health_milli)?;
     rising("selector/bands/latency_ms", &latency_ms)?;

@@ -34,6 +34,7 @@ pub(super) fn row(id: u64, priority: i32, weight: u32) -> Row {
         probes: 1,
         returns_at: None,
         busy: false,
+        limited: None,
         position: None,
         own: None,
     }

@@ -47,6 +47,9 @@ layered! {
         late_after_ms: u64,
         /// Longest block that growth on repetition may make, in milliseconds.
         block_growth_max_ms: u64,
+        /// From when on after an upstream last told of its limit one request at a time may try it again before its end,
+        /// where nobody else is left, in milliseconds.
+        retry_limited_ms: u64,
         ; nested
         /// Breaker of a whole source.
         source_breaker: BreakerPolicy as BreakerOverrides,
@@ -89,6 +92,7 @@ impl Default for SelectorPolicy {
             bands: FactorBands::default(),
             late_after_ms: 15_000,
             block_growth_max_ms: 60_000,
+            retry_limited_ms: 60_000,
         }
     }
 }
