@@ -13,6 +13,7 @@ use crate::control::{
     BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
     ProbeFinished, SourceDisabled, SourceEnabled,
 };
+use crate::failure::Health;
 use crate::traffic::{
     AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SelectionTable, SourceOutcome,
 };
@@ -227,6 +228,37 @@ fn read_config(kind: &str, version: u16, data: &RawValue) -> Option<Result<Confi
 }
 
 impl Body {
+    /// Whether other processes act on it, so that it shouldn't wait for company on its way to the log. What only tells how
+    /// a request went, and that a source works as it did, can.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        match self {
+            Self::RequestAdmitted(_)
+            | Self::AttemptStarted(_)
+            | Self::AttemptFinished(_)
+            | Self::RequestFinished(_)
+            | Self::SelectionTable(_) => false,
+            Self::SourceOutcome(outcome) => {
+                let troubled = |health| matches!(health, Health::Fail | Health::Busy);
+                let healths = [outcome.source_health, outcome.model_health];
+                outcome.block.is_some() || outcome.probe || healths.into_iter().any(troubled)
+            }
+            Self::BreakerOpened(_)
+            | Self::BreakerHalfOpened(_)
+            | Self::BreakerClosed(_)
+            | Self::ProbeFinished(_)
+            | Self::BlockSet(_)
+            | Self::BlockLifted(_)
+            | Self::SourceDisabled(_)
+            | Self::SourceEnabled(_)
+            | Self::ConfigApplied(_)
+            | Self::OutboxDrained(_)
+            | Self::OwnerLost(_)
+            | Self::Config(_)
+            | Self::Unknown(_) => true,
+        }
+    }
+
     /// Reads a payload. Types and versions that aren't known become [`Body::Unknown`].
     ///
     /// # Errors

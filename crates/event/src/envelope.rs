@@ -69,6 +69,7 @@ const TAIL: usize = 640;
 #[derive(Debug, Clone)]
 pub struct Encoded {
     tail: Vec<u8>,
+    urgent: bool,
 }
 
 /// What the events of one boot have in common before their tails.
@@ -112,6 +113,12 @@ impl Encoded {
     fn write_tail(&self, out: &mut Vec<u8>) {
         out.push(b',');
         out.extend_from_slice(self.tail.get(1..).unwrap_or_default());
+    }
+
+    /// Whether others act on it: [`Body::is_urgent`].
+    #[must_use]
+    pub const fn is_urgent(&self) -> bool {
+        self.urgent
     }
 
     /// Size in bytes of the event with its identity, at most.
@@ -160,7 +167,7 @@ impl Draft {
             known => json::write(known, &mut tail)?,
         }
         tail.push(b'}');
-        Ok(Encoded { tail })
+        Ok(Encoded { tail, urgent: self.body.is_urgent() })
     }
 }
 

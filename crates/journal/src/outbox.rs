@@ -1,7 +1,7 @@
 //! The outbox: the only path of a replica's events into the log.
 //!
 //! Events are appended, in order, to a local file before what they announce is done; a publisher sends them as
-//! messages of up to 64 events, one message at a time, again and again until the log has taken them. What is appended
+//! messages of up to 128 events, one message at a time, again and again until the log has taken them. What is appended
 //! has an ordinal, what was refused has none. There is no fsync: the death of the process loses nothing, the death of
 //! the machine at most what was not yet acknowledged.
 
@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use waybill_event::envelope::Encoded;
 use waybill_event::{Boot, LogTime, ProducerId};
 
@@ -84,7 +85,7 @@ pub struct OutboxConfig {
 }
 
 impl OutboxConfig {
-    /// A configuration with the usual limits: 1 GiB in files of 8 MiB, 16 KB promised to a request, 16 MiB in memory.
+    /// A configuration with the usual limits: 1 GiB in files of 2 MiB, 16 KB promised to a request, 16 MiB in memory.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>, producer: ProducerId, subject: impl Into<String>, clock: Clock) -> Self {
         Self {
@@ -92,7 +93,7 @@ impl OutboxConfig {
             producer,
             subject: subject.into(),
             max_bytes: 1 << 30,
-            segment_bytes: 8 << 20,
+            segment_bytes: 2 << 20,
             finish_reserve_bytes: 16 << 10,
             memory_bytes: 16 << 20,
             batch: BatchLimits::default(),
@@ -315,9 +316,16 @@ impl Outbox {
         }
     }
 
-    /// Waits until the log has taken the events of this boot up to `ordinal`. Bound it with a deadline.
-    /// Returns false if the publisher ended before.
+    /// Waits until the log has taken the events of this boot up to `ordinal`, which are sent without waiting for company
+    /// then. Bound it with a deadline. Returns false if the publisher ended before.
     pub async fn wait_acknowledged(&self, ordinal: u64) -> bool {
+        let sooner = {
+            let mut state = self.shared.state.lock();
+            state.acknowledged < ordinal && state.queue.hurry(ordinal, Instant::now())
+        };
+        if sooner {
+            self.shared.work.notify_one();
+        }
         let reached = self.shared.progress.wait_for(|progress| progress.acknowledged >= ordinal || progress.ended);
         reached.await.acknowledged >= ordinal
     }

@@ -1,6 +1,6 @@
 //! A batch: the events that go to the log as one message.
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use waybill_event::{Boot, ProducerId};
 
 use super::record::{Record, own_records, records};
@@ -14,11 +14,18 @@ pub struct BatchLimits {
     pub bytes: usize,
     /// How long its first event waits for others.
     pub linger: std::time::Duration,
+    /// The same for an event that other processes act on, such as a failure.
+    pub urgent_linger: std::time::Duration,
 }
 
 impl Default for BatchLimits {
     fn default() -> Self {
-        Self { events: 64, bytes: 256 * 1024, linger: std::time::Duration::from_millis(5) }
+        Self {
+            events: 128,
+            bytes: 256 * 1024,
+            linger: std::time::Duration::from_millis(20),
+            urgent_linger: std::time::Duration::from_millis(5),
+        }
     }
 }
 
@@ -46,17 +53,20 @@ pub(super) struct Cut {
     first: u64,
     last: u64,
     record_bytes: usize,
-    payload: Vec<u8>,
+    payload: BytesMut,
 }
 
 impl Cut {
     pub(super) fn new(limits: BatchLimits) -> Self {
-        Self { limits, events: 0, first: 0, last: 0, record_bytes: 0, payload: Vec::new() }
+        Self { limits, events: 0, first: 0, last: 0, record_bytes: 0, payload: BytesMut::new() }
     }
 
-    /// With room for so many bytes, as far as they fit into a batch.
-    pub(super) fn with_room(limits: BatchLimits, bytes: usize) -> Self {
-        Self { payload: Vec::with_capacity(bytes.min(limits.bytes)), ..Self::new(limits) }
+    /// Written over the room of an earlier payload, if the log has given it back: what is allocated for every batch anew
+    /// comes from the kernel page by page, which costs more than the copy into it.
+    pub(super) fn over(limits: BatchLimits, room: Option<BytesMut>) -> Self {
+        let mut payload = room.unwrap_or_default();
+        payload.clear();
+        Self { payload, ..Self::new(limits) }
     }
 
     /// Whether so much more still fits; the first always does.
@@ -84,7 +94,7 @@ impl Cut {
         if self.events == 0 {
             self.first = record.ordinal;
         }
-        self.payload.push(if self.events == 0 { b'[' } else { b',' });
+        self.payload.put_u8(if self.events == 0 { b'[' } else { b',' });
         self.payload.extend_from_slice(record.event);
         self.events += 1;
         self.last = record.ordinal;
@@ -96,12 +106,12 @@ impl Cut {
         if self.events == 0 {
             return None;
         }
-        self.payload.push(b']');
+        self.payload.put_u8(b']');
         Some(Batch {
             first: self.first,
             last: self.last,
             record_bytes: u64::try_from(self.record_bytes).unwrap_or(u64::MAX),
-            payload: self.payload.into(),
+            payload: self.payload.freeze(),
         })
     }
 }

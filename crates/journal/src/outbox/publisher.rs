@@ -1,11 +1,12 @@
 //! The publisher: sends what the outbox holds to the log, in order, one message at a time.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +17,7 @@ use super::Shared;
 use super::batch::{Batch, Cut};
 use super::directory::{Bookmark, Leftover, SegmentFile};
 use super::reader::{SegmentReader, Step};
+use super::segment;
 use super::state::Room;
 use crate::dice::spread;
 use crate::log::{AppendError, Expect, Log, Record, Stream};
@@ -32,6 +34,8 @@ pub struct Publisher {
     retired: Vec<(u64, Vec<PathBuf>)>,
     /// The next ordinal of this boot to be sent.
     next: u64,
+    /// The room of the last payload, once the log has let go of it.
+    room: Option<BytesMut>,
     /// Where the publisher reads while more waits than is kept in memory.
     catching_up: Option<(SegmentFile, io::Result<SegmentReader>)>,
 }
@@ -55,7 +59,7 @@ enum Next {
 
 impl Publisher {
     pub(super) fn new(shared: Arc<Shared>, bookmark: Bookmark, leftovers: Vec<Leftover>) -> Self {
-        Self { shared, bookmark, leftovers, retired: Vec::new(), next: 1, catching_up: None }
+        Self { shared, bookmark, leftovers, retired: Vec::new(), next: 1, room: None, catching_up: None }
     }
 
     /// Sends first what earlier boots left, then this boot's events, until the outbox is closed or `cancelled`.
@@ -80,11 +84,11 @@ impl Publisher {
             match self.next(noticed) {
                 Next::Send(batch) => {
                     self.catching_up = None;
-                    self.send_own(&batch, log).await;
+                    self.send_own(batch, log).await;
                 }
                 Next::ReadFile => {
                     if let Some(batch) = self.read_own().await {
-                        self.send_own(&batch, log).await;
+                        self.send_own(batch, log).await;
                     }
                 }
                 Next::Wait(None) => self.shared.work.notified().await,
@@ -105,34 +109,47 @@ impl Publisher {
         self.finish();
     }
 
-    fn next(&self, noticed: bool) -> Next {
+    fn next(&mut self, noticed: bool) -> Next {
         let limits = self.shared.config.batch;
         let mut state = self.shared.state.lock();
         if self.next > state.appended {
             state.queue.caught_up();
             return if state.closing { Next::Finish } else { Next::Wait(None) };
         }
-        if let Some(since) = state.queue.lingering(self.next, limits).filter(|_| !noticed && !state.closing) {
-            let until = since + limits.linger;
-            if until > Instant::now() {
-                return Next::Wait(Some(until));
-            }
+        if let Some(until) = state.queue.lingering(self.next, limits).filter(|_| !noticed && !state.closing)
+            && until > Instant::now()
+        {
+            return Next::Wait(Some(until));
         }
-        state.queue.cut(self.next, limits).map_or(Next::ReadFile, Next::Send)
+        state.queue.cut(self.next, limits, self.room.take()).map_or(Next::ReadFile, Next::Send)
     }
 
-    async fn send_own(&mut self, batch: &Batch, log: &dyn Log) {
-        send(&self.shared, self.shared.boot, batch, log).await;
+    async fn send_own(&mut self, batch: Batch, log: &dyn Log) {
+        send(&self.shared, self.shared.boot, &batch, log).await;
         self.next = batch.last + 1;
         let done = self.shared.state.lock().acknowledge(batch.last, batch.record_bytes);
         if let Err(error) = self.bookmark.write(batch.last) {
             tracing::warn!(%error, "outbox: the acknowledged position can't be kept; more will be sent again");
         }
         let retired = self.retired.extract_if(.., |(notice, _)| *notice <= batch.last);
-        for path in done.into_iter().chain(retired.flat_map(|(_, paths)| paths)) {
-            remove(&path);
-        }
+        retired.flat_map(|(_, paths)| paths).for_each(|path| remove(&path));
+        done.into_iter().for_each(|path| self.reuse(path));
         self.shared.progress.change(|progress| progress.acknowledged = batch.last);
+        self.room = batch.payload.try_into_mut().ok();
+    }
+
+    /// A segment is done with: it stands ready to be written over, or goes.
+    fn reuse(&self, done: PathBuf) {
+        let place = self.shared.state.lock().place_for_spare();
+        let Some(place) = place else { return remove(&done) };
+        match segment::reuse(&done, &place) {
+            Ok(file) => self.shared.state.lock().segments.add_spare(file, place),
+            Err(error) => {
+                tracing::warn!(%error, path = %done.display(), "outbox: a drained file can't be used again");
+                remove(&done);
+                remove(&place.path);
+            }
+        }
     }
 
     /// The next batch of this boot from its files.
@@ -277,7 +294,7 @@ impl Publisher {
 fn read_into(cut: &mut Cut, reader: &mut SegmentReader, next: u64, end: u64) -> io::Result<bool> {
     let mut expected = next;
     while !cut.is_full() {
-        let before = reader.position();
+        let before = reader.place();
         match reader.step()? {
             Step::Record { ordinal, .. } if ordinal >= end => return Ok(false),
             Step::Record { ordinal, .. } if ordinal < expected => {}
@@ -289,7 +306,8 @@ fn read_into(cut: &mut Cut, reader: &mut SegmentReader, next: u64, end: u64) -> 
                 cut.add(&bytes);
                 expected = ordinal + 1;
             }
-            Step::End { torn } => return Ok(torn),
+            // Behind the last record that its successor knows of nothing is missing.
+            Step::End { torn } => return Ok(torn && expected < end),
         }
     }
     Ok(false)
@@ -337,7 +355,7 @@ async fn send(shared: &Shared, boot: Boot, batch: &Batch, log: &dyn Log) {
     }
 }
 
-fn remove(path: &PathBuf) {
+fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {

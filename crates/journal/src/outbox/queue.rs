@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 
 use super::batch::{Batch, BatchLimits, Cut};
@@ -16,6 +16,22 @@ struct Chunk {
     since: Instant,
 }
 
+/// Somebody waits for what stands up to an ordinal.
+#[derive(Debug, Clone, Copy)]
+struct Urgent {
+    last: u64,
+    due: Instant,
+}
+
+/// How long what is pushed may wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// When it was written.
+    pub(super) since: Instant,
+    /// Whether others act on it.
+    pub(super) urgent: bool,
+}
+
 /// Consecutive chunks. Past its bound it takes nothing more until the publisher has caught up from the file.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -24,11 +40,12 @@ pub(super) struct Queue {
     bytes: usize,
     max_bytes: usize,
     passed: bool,
+    urgent: Option<Urgent>,
 }
 
 impl Queue {
     pub(super) const fn new(max_bytes: usize) -> Self {
-        Self { chunks: VecDeque::new(), events: 0, bytes: 0, max_bytes, passed: false }
+        Self { chunks: VecDeque::new(), events: 0, bytes: 0, max_bytes, passed: false, urgent: None }
     }
 
     /// Keeps `events` records beginning with ordinal `first`. Tells whether a waiting publisher has a reason to wake.
@@ -37,7 +54,7 @@ impl Queue {
         first: u64,
         events: usize,
         bytes: Bytes,
-        since: Instant,
+        Patience { since, urgent }: Patience,
         limits: BatchLimits,
     ) -> bool {
         if self.passed || self.bytes + bytes.len() > self.max_bytes {
@@ -48,7 +65,18 @@ impl Queue {
         self.events += events;
         self.bytes += bytes.len();
         self.chunks.push_back(Chunk { first, events, bytes, since });
-        was_waiting != self.waiting(limits)
+        let last = first + u64::try_from(events).unwrap_or(u64::MAX).saturating_sub(1);
+        let sooner = urgent && self.hurry(last, since + limits.urgent_linger);
+        sooner || was_waiting != self.waiting(limits)
+    }
+
+    /// What stands up to `last` is to go out by `due`. Tells whether that is sooner than it would.
+    pub(super) fn hurry(&mut self, last: u64, due: Instant) -> bool {
+        let before = self.urgent;
+        let urgent = before
+            .map_or(Urgent { last, due }, |before| Urgent { last: before.last.max(last), due: before.due.min(due) });
+        self.urgent = Some(urgent);
+        before.is_none_or(|before| urgent.due < before.due)
     }
 
     /// 0: nothing waits; 1: something does; 2: a whole batch does.
@@ -57,24 +85,27 @@ impl Queue {
         u8::from(self.events > 0) + u8::from(full)
     }
 
-    /// Since when the oldest chunk waits, if a batch could begin with ordinal `next` and is not yet full.
+    /// How long a batch that begins with ordinal `next` may wait for more, if it could and is not yet full.
     pub(super) fn lingering(&self, next: u64, limits: BatchLimits) -> Option<Instant> {
         let front = self.chunks.front().filter(|chunk| chunk.first == next)?;
-        (self.waiting(limits) == 1).then_some(front.since)
+        let due = front.since + limits.linger;
+        (self.waiting(limits) == 1).then(|| self.urgent.map_or(due, |urgent| due.min(urgent.due)))
     }
 
-    /// Takes the next batch out, if it is here.
-    pub(super) fn cut(&mut self, next: u64, limits: BatchLimits) -> Option<Batch> {
+    /// Takes the next batch out, if it is here, written over `room`.
+    pub(super) fn cut(&mut self, next: u64, limits: BatchLimits, room: Option<BytesMut>) -> Option<Batch> {
         if self.chunks.front()?.first != next {
             return None;
         }
-        let mut cut = Cut::with_room(limits, self.bytes);
+        let mut cut = Cut::over(limits, room);
         while let Some(chunk) = self.chunks.pop_front_if(|chunk| cut.fits(chunk.events, chunk.bytes.len())) {
             self.events -= chunk.events;
             self.bytes -= chunk.bytes.len();
             cut.add_own(&chunk.bytes);
         }
-        cut.finish()
+        let batch = cut.finish()?;
+        self.urgent.take_if(|urgent| urgent.last <= batch.last);
+        Some(batch)
     }
 
     /// The publisher has sent all there is: from here on chunks are consecutive again.
@@ -83,5 +114,6 @@ impl Queue {
         self.chunks.clear();
         self.events = 0;
         self.bytes = 0;
+        self.urgent = None;
     }
 }

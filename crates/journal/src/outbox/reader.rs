@@ -15,11 +15,19 @@ const READ_BYTES: usize = 512 * 1024;
 #[derive(Debug)]
 pub(super) struct SegmentReader {
     file: File,
-    /// Where `buffer` begins in the file.
-    position: u64,
+    /// Where `buffer` begins in the file, and the ordinal of the record that belongs there. What a file held before it was
+    /// written over bears earlier ones.
+    place: Place,
     buffer: BytesMut,
     /// Whether `buffer` was read at `position`, so that reading again can't show more.
     fresh: bool,
+}
+
+/// Where a record stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    position: u64,
+    ordinal: u64,
 }
 
 /// What was read.
@@ -40,17 +48,23 @@ pub(super) enum Step {
 
 impl SegmentReader {
     pub(super) fn open(segment: &SegmentFile) -> io::Result<Self> {
-        Ok(Self { file: File::open(&segment.path)?, position: 0, buffer: BytesMut::new(), fresh: false })
+        let place = Place { position: 0, ordinal: segment.first };
+        Ok(Self { file: File::open(&segment.path)?, place, buffer: BytesMut::new(), fresh: false })
     }
 
     /// Where the next record would begin.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Bytes of the records that were read.
     pub(super) const fn position(&self) -> u64 {
-        self.position
+        self.place.position
     }
 
     /// Goes back to where a record began.
-    pub(super) fn rewind(&mut self, position: u64) {
-        self.position = position;
+    pub(super) fn rewind(&mut self, place: Place) {
+        self.place = place;
         self.buffer.clear();
         self.fresh = false;
     }
@@ -59,9 +73,13 @@ impl SegmentReader {
     pub(super) fn step(&mut self) -> io::Result<Step> {
         loop {
             let (needed, end) = match parse(&self.buffer) {
+                Parsed::Whole(record) if record.ordinal != self.place.ordinal => {
+                    (HEADER_BYTES, Step::End { torn: record.ordinal > self.place.ordinal })
+                }
                 Parsed::Whole(record) => {
                     let (ordinal, size) = (record.ordinal, record.size());
-                    self.position += u64::try_from(size).unwrap_or(u64::MAX);
+                    self.place.position += u64::try_from(size).unwrap_or(u64::MAX);
+                    self.place.ordinal += 1;
                     self.fresh = false;
                     return Ok(Step::Record { ordinal, bytes: self.buffer.split_to(size).freeze() });
                 }
@@ -85,7 +103,7 @@ impl SegmentReader {
         self.buffer.resize(bytes, 0);
         let mut filled = 0;
         while let Some(rest) = self.buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let offset = self.position + u64::try_from(filled).unwrap_or(u64::MAX);
+            let offset = self.place.position + u64::try_from(filled).unwrap_or(u64::MAX);
             match self.file.read_at(rest, offset) {
                 Ok(0) => break,
                 Ok(read) => filled += read,

@@ -1,4 +1,7 @@
-//! The files that the running boot writes: preallocated, one after the other.
+//! The files that the running boot writes: preallocated, one after the other. A file whose events are all in the log is
+//! written over: its pages are in memory already, where those of a new one are cleared and found room for one by one,
+//! and those of a deleted one thrown away. What it held before can't be read as what it holds now, since a segment's
+//! ordinals follow one upon the other from its first.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,6 +26,13 @@ pub(super) struct Segments {
     /// Preallocated files: what open requests were promised must also fit when the disk has become full.
     spares: Vec<(File, PathBuf)>,
     spares_made: u64,
+}
+
+/// Where a file stands ready to become a segment, and its size.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -80,20 +90,35 @@ impl Segments {
     /// Makes sure that at least `count` preallocated files stand ready.
     pub(super) fn ensure_spares(&mut self, count: usize) -> io::Result<()> {
         while self.spares.len() < count {
-            let path = self.directory.spare(self.spares_made);
-            self.spares_made += 1;
-            let file = match preallocate(&path, self.segment_bytes) {
+            let place = self.new_place();
+            let file = match preallocate(&place.path, place.bytes, true) {
                 Ok(file) => file,
                 Err(error) => {
-                    if let Err(error) = std::fs::remove_file(&path) {
+                    if let Err(error) = std::fs::remove_file(&place.path) {
                         tracing::debug!(%error, "outbox: the file of a failed preallocation can't be removed");
                     }
                     return Err(error);
                 }
             };
-            self.spares.push((file, path));
+            self.add_spare(file, place);
         }
         Ok(())
+    }
+
+    /// Where a file that is done with may stand ready, if no more than `promised` do already.
+    pub(super) fn place_for_spare(&mut self, promised: usize) -> Option<Place> {
+        (self.spares.len() <= promised).then(|| self.new_place())
+    }
+
+    /// A file stands ready.
+    pub(super) fn add_spare(&mut self, file: File, place: Place) {
+        self.spares.push((file, place.path));
+    }
+
+    fn new_place(&mut self) -> Place {
+        let path = self.directory.spare(self.spares_made);
+        self.spares_made += 1;
+        Place { path, bytes: self.segment_bytes }
     }
 
     /// The segment in which this ordinal stands.
@@ -108,7 +133,7 @@ impl Segments {
         self.full.iter().map(|segment| segment.first).chain(active).find(|other| *other > first)
     }
 
-    /// Takes out the full segments that hold nothing after `acknowledged`; the caller deletes them.
+    /// Takes out the full segments that hold nothing after `acknowledged`; the caller writes them over or deletes them.
     pub(super) fn release(&mut self, acknowledged: u64) -> Vec<PathBuf> {
         let successors = self.full.iter().skip(1).map(|segment| segment.first);
         let firsts = successors.chain(self.active.as_ref().map(|active| active.segment.first));
@@ -130,20 +155,29 @@ impl Segments {
     fn rotate(&mut self, first: u64, needed: u64, keep: usize) -> io::Result<()> {
         let path = self.directory.segment(self.boot, first);
         let capacity = self.segment_bytes.max(needed);
-        let file = if capacity > self.segment_bytes {
-            preallocate(&path, capacity)?
+        let spare = if capacity > self.segment_bytes {
+            None
         } else {
             self.ensure_spares(keep + 1)?;
-            let (file, spare) = self.spares.pop().ok_or_else(|| io::Error::other("no segment stands ready"))?;
-            std::fs::rename(spare, &path)?;
-            file
+            Some(self.spares.pop().ok_or_else(|| io::Error::other("no segment stands ready"))?)
+        };
+        // What stands behind its last record must be gone before it has a successor: after a kill only the newest segment
+        // is searched for its end.
+        if let Some(Active { file, segment, .. }) = &self.active
+            && let Err(error) = file.set_len(segment.bytes)
+        {
+            tracing::warn!(%error, path = %segment.path.display(), "outbox: blank space stays in a full segment");
+        }
+        let file = match spare {
+            Some((file, spare)) => {
+                std::fs::rename(spare, &path)?;
+                file
+            }
+            None => preallocate(&path, capacity, true)?,
         };
         let segment = SegmentFile { first, path, bytes: 0 };
         let ended = self.active.replace(Active { file, segment, capacity, spoilt: false });
         let Some(ended) = ended else { return Ok(()) };
-        if let Err(error) = ended.file.set_len(ended.segment.bytes) {
-            tracing::warn!(%error, path = %ended.segment.path.display(), "outbox: blank space stays in a full segment");
-        }
         if ended.segment.bytes == 0 {
             // Nothing was ever written to it; a successor may even bear its name.
             if ended.segment.first != first {
@@ -156,9 +190,16 @@ impl Segments {
     }
 }
 
-/// Creates a file with room for so many bytes; where the file system can't promise room, the size is only set.
-fn preallocate(path: &Path, bytes: u64) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+/// Puts a file that is done with in its place, to be written over.
+pub(super) fn reuse(done: &Path, place: &Place) -> io::Result<File> {
+    std::fs::rename(done, &place.path)?;
+    preallocate(&place.path, place.bytes, false)
+}
+
+/// Opens a file with room for so many bytes, empty or as it is; where the file system can't promise room, the size is
+/// only set.
+fn preallocate(path: &Path, bytes: u64, empty: bool) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(empty).open(path)?;
     match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes)?,

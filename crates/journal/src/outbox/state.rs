@@ -13,9 +13,9 @@ use waybill_event::envelope::{Encoded, Head};
 use waybill_event::{Boot, LogTime};
 
 use super::batch::BatchLimits;
-use super::queue::Queue;
+use super::queue::{Patience, Queue};
 use super::record::{HEADER_BYTES, MAX_EVENT_BYTES, push, records};
-use super::segment::Segments;
+use super::segment::{Place, Segments};
 use super::{OutboxConfig, OutboxError};
 
 /// A write that takes longer than this is counted as a stall.
@@ -131,7 +131,8 @@ impl State {
             held.fetch_sub(from_reservation, Ordering::Relaxed);
         }
         self.remember(first, at);
-        let wake = self.keep(first, records.into(), since);
+        let urgent = events.iter().any(Encoded::is_urgent);
+        let wake = self.keep(first, records.into(), Patience { since, urgent });
         Ok(Taken { ordinals: first..=last, wake })
     }
 
@@ -163,6 +164,14 @@ impl State {
         self.segments.release(last)
     }
 
+    /// Where a file that is done with may stand ready, if one is wanted.
+    pub(super) fn place_for_spare(&mut self) -> Option<Place> {
+        if self.closing {
+            return None;
+        }
+        self.segments.place_for_spare(self.spares_for(self.reserved))
+    }
+
     /// When the oldest unacknowledged event was appended, to a second.
     pub(super) fn oldest_at(&self) -> Option<LogTime> {
         self.times.front().map(|(_, at)| *at).filter(|_| self.acknowledged < self.appended)
@@ -183,17 +192,17 @@ impl State {
     }
 
     /// Keeps the records for the publisher, cut where a batch must be.
-    fn keep(&mut self, first: u64, bytes: Bytes, since: Instant) -> bool {
+    fn keep(&mut self, first: u64, bytes: Bytes, patience: Patience) -> bool {
         let count = usize::try_from(self.appended + 1 - first).unwrap_or(usize::MAX);
         if count <= self.limits.events && (count == 1 || bytes.len() <= self.limits.bytes) {
-            return self.queue.push(first, count, bytes, since, self.limits);
+            return self.queue.push(first, count, bytes, patience, self.limits);
         }
         let sizes: Vec<usize> = records(&bytes).map(|record| record.size()).collect();
         let (mut wake, mut first, mut begin) = (false, first, 0);
         let (mut events, mut length) = (0, 0);
         for size in sizes {
             if events > 0 && (events >= self.limits.events || length + size > self.limits.bytes) {
-                wake |= self.queue.push(first, events, bytes.slice(begin..begin + length), since, self.limits);
+                wake |= self.queue.push(first, events, bytes.slice(begin..begin + length), patience, self.limits);
                 first += u64::try_from(events).unwrap_or(0);
                 begin += length;
                 (events, length) = (0, 0);
@@ -201,7 +210,7 @@ impl State {
             events += 1;
             length += size;
         }
-        wake | self.queue.push(first, events, bytes.slice(begin..begin + length), since, self.limits)
+        wake | self.queue.push(first, events, bytes.slice(begin..begin + length), patience, self.limits)
     }
 
     fn remember(&mut self, first: u64, at: LogTime) {

@@ -1,3 +1,6 @@
+mod lingering;
+mod reuse;
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -94,22 +97,22 @@ async fn a_clean_stop_leaves_an_empty_directory_and_its_notice_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_are_cut_at_64_events_and_bear_their_range() {
+async fn messages_are_cut_at_128_events_and_bear_their_range() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::started_at(start());
     let (outbox, publisher) = Outbox::open(config(dir.path()), boot(1)).unwrap();
-    let events: Vec<Encoded> = (1..=130).map(event).collect();
-    assert_eq!(outbox.append(&events).unwrap(), 1..=130);
+    let events: Vec<Encoded> = (1..=258).map(event).collect();
+    assert_eq!(outbox.append(&events).unwrap(), 1..=258);
     let running = run(publisher, memory.journal().log);
-    assert!(outbox.wait_acknowledged(130).await);
+    assert!(outbox.wait_acknowledged(258).await);
     running.stop().await;
     let messages = memory.read(Stream::Traffic, 1, 10).await.unwrap();
     let sizes: Vec<_> = messages.iter().map(|message| decode_batch(&message.payload).unwrap().len()).collect();
-    assert_eq!(sizes, [64, 64, 2]);
+    assert_eq!(sizes, [128, 128, 2]);
     // The same range again is the same message.
     let record = crate::log::Record {
         subject: "wb.traffic.0.proxy".to_owned(),
-        message_id: Some(format!("proxy-1:{}:1-64", boot(1))),
+        message_id: Some(format!("proxy-1:{}:1-128", boot(1))),
         payload: messages[0].payload.clone(),
     };
     let again = memory.append(Stream::Traffic, record, crate::log::Expect::Anything).await.unwrap();
