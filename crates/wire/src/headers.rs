@@ -28,8 +28,9 @@ const INBOUND_PREFIXES: [&str; 1] = ["x-ratelimit-"];
 const INBOUND_ERROR: [HeaderName; 3] =
     [RETRY_AFTER, HeaderName::from_static("retry-after-ms"), HeaderName::from_static("x-should-retry")];
 
-/// Room for headers that are added to those that cross, so that the map doesn't grow.
-const ROOM: usize = 10;
+/// Room for headers that are added to those that cross, so that the map doesn't grow. A map is kept for as long as its
+/// connection.
+const ROOM: usize = 8;
 
 /// What of a client's headers goes to an upstream.
 #[must_use]
@@ -42,11 +43,13 @@ pub fn outbound(from_client: &HeaderMap) -> HeaderMap {
 /// What of an upstream's headers goes to the client. `content-length` and transfer headers are the server's own.
 #[must_use]
 pub fn inbound(from_upstream: &HeaderMap) -> HeaderMap {
-    let mut to_client = HeaderMap::with_capacity(from_upstream.len() + ROOM);
-    for (name, value) in from_upstream {
-        if INBOUND.contains(name) || INBOUND_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix)) {
-            to_client.append(name, value.clone());
-        }
+    let crosses = |name: &HeaderName| {
+        INBOUND.contains(name) || INBOUND_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
+    };
+    let crossing = || from_upstream.iter().filter(|(name, _)| crosses(name));
+    let mut to_client = HeaderMap::with_capacity(crossing().count() + ROOM);
+    for (name, value) in crossing() {
+        to_client.append(name, value.clone());
     }
     to_client
 }
