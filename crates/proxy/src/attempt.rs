@@ -107,7 +107,7 @@ pub async fn attempt(ask: Ask<'_>) -> Attempted {
     let heard = Heard { status: Some(reply.status().as_u16()), upstream_request_id: upstream_id(reply.headers()) };
     let end = begun + own;
     if !reply.status().is_success() {
-        return refused(&ask, reply, heard).await;
+        return Box::pin(refused(&ask, reply, heard)).await;
     }
     if ask.stream && is_event_stream(reply.headers()) {
         open(&ask, reply, heard, end).await

@@ -91,7 +91,8 @@ impl Walk {
                 }
                 Attempted::Failed(failed) => *failed,
             };
-            if let Some(conclusion) = self.after(observation, heard).await {
+            // Few requests get here; the others shouldn't carry the room for it.
+            if let Some(conclusion) = Box::pin(self.after(observation, heard)).await {
                 let refusal = self.conclude(conclusion);
                 self.record.end_acknowledged().await;
                 return refusal.response(&ids);
@@ -329,7 +330,7 @@ async fn prepare(
         (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
         (None, Some(_) | None) => return Ok((channel, None)),
     };
-    match replica.probes.claim(candidate.source.source, what, most).await {
+    match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
         Claim::Granted(permit) => Ok((channel, Some(permit))),
         Claim::Taken => Err(taken),
     }

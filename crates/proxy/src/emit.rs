@@ -13,7 +13,7 @@ use waybill_journal::outbox::{Outbox, OutboxError, Reservation};
 use crate::views::{SourceView, Views};
 
 /// Events that arise at one point.
-pub type Drafts = SmallVec<[Draft; 4]>;
+pub type Drafts = Vec<Draft>;
 
 /// Where the room for events comes from.
 #[derive(Clone, Copy)]

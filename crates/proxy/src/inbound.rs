@@ -79,7 +79,7 @@ pub async fn read_body(headers: &HeaderMap, body: Body, limit: u64) -> Result<By
     if announced.is_some_and(|length| length > limit) {
         // The rest is read and thrown away, within bounds: a peer that still writes would otherwise see a reset
         // instead of this answer.
-        discard(body, limit).await;
+        Box::pin(discard(body, limit)).await;
         return Err(too_large(limit));
     }
     match tokio::time::timeout(BODY_DEADLINE, collect(body, announced, limit)).await {
@@ -99,7 +99,7 @@ async fn collect(mut body: Body, announced: Option<u64>, limit: u64) -> Result<B
         let Ok(chunk) = frame.into_data() else { continue };
         length += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
         if length > limit {
-            discard(body, limit).await;
+            Box::pin(discard(body, limit)).await;
             return Err(too_large(limit));
         }
         // Most bodies come in one piece, which is kept as it is.
@@ -120,7 +120,7 @@ async fn collect(mut body: Body, announced: Option<u64>, limit: u64) -> Result<B
 /// Reads a refused request's body and throws it away, within bounds: a peer that still writes would otherwise see a reset
 /// instead of its answer, and one that sends its next request on the connection would find it closed.
 pub async fn discard_refused(body: Body) {
-    discard(body, MAX_REFUSED_BYTES).await;
+    Box::pin(discard(body, MAX_REFUSED_BYTES)).await;
 }
 
 /// Reads on, and keeps nothing, for as long as another body of the limit's size would take.

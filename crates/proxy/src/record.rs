@@ -2,30 +2,30 @@
 //! request exactly once on every path, that of a client who goes away included.
 
 mod acknowledged;
+mod beginning;
 mod drafts;
+mod ending;
+mod failing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use waybill_domain::attempt::{Machine, Order, Step};
+use waybill_domain::attempt::{Machine, Order};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::needs::Missing;
-use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::observation::Observation;
 use waybill_domain::selector::Revisions;
-use waybill_domain::verdict::{FailureRecord, Verdict, classify};
+use waybill_domain::verdict::{FailureRecord, Verdict};
 use waybill_event::config::Channel;
-use waybill_event::money::{TokenCount, Usage, UsageReport};
-use waybill_event::selection::{Next, SkipReason, TableHash};
-use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestAdmitted, RequestFinished};
-use waybill_event::{FailureKind, LogTime, RequestId, SourceRef};
+use waybill_event::money::{TokenCount, Usage};
+use waybill_event::selection::TableHash;
+use waybill_event::traffic::{Evidence, RequestAdmitted};
+use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
-use waybill_wire::mask::mask;
 
-use crate::course::Course;
 use crate::emit::{Drafts, EmitError, Room};
-use crate::metrics::Ended;
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
 use crate::replica::Replica;
@@ -201,7 +201,7 @@ impl Record {
         }
         drafts.push(self.story.admitted(admitted));
         if let Some(running) = first {
-            drafts.extend(self.begin(running));
+            self.begin(running, &mut drafts);
         }
         // What was promised is for the events that finish the request.
         let admitted = match self.append(drafts, |_| Room::Free) {
@@ -226,167 +226,6 @@ impl Record {
         admitted
     }
 
-    /// An attempt for this order, its start not yet written.
-    #[must_use]
-    pub fn prepare(&self, order: Order, channel: Arc<Channel>, permit: Option<Permit>, course: &mut Course) -> Running {
-        let table = course.other_table(self.story.table);
-        let credential_revision = channel.credential.as_ref().map_or(0, |credential| credential.revision);
-        let in_flight = self.replica.views.enter(order.candidate.source.source);
-        Running {
-            model: course.model_of(&order.candidate),
-            first_use: if table.is_some() { course.take_first_use() } else { None },
-            table,
-            lacks: course.lacks(&order.candidate),
-            order,
-            channel,
-            credential_revision,
-            started: self.now(),
-            first_content: None,
-            permit,
-            _in_flight: in_flight,
-        }
-    }
-
-    /// The next dispatch; its start is written before it is done. Says whether it was written: it isn't done otherwise.
-    #[must_use]
-    pub fn start(&mut self, running: Running) -> bool {
-        // The source that was waited for may have been left instead.
-        let ended = self.outcomes();
-        self.go_on(ended, running)
-    }
-
-    /// Writes what has ended and the next start as one. A start that can't be written is taken back, and the loop is over.
-    fn go_on(&mut self, ended: Drafts, next: Running) -> bool {
-        let (used, rn) = (self.used, self.story.rn);
-        let mut drafts = ended.clone();
-        drafts.extend(self.begin(next));
-        let error = match self.append(drafts, Room::Further) {
-            Ok(ordinal) => {
-                self.tables_recorded(ordinal);
-                return true;
-            }
-            Err(error) => error,
-        };
-        self.tables.clear();
-        tracing::warn!(request_id = %self.story.id, %error, "a further attempt can't be recorded, and isn't made");
-        (self.used, self.story.rn) = (used, rn);
-        self.begun -= 1;
-        if let Some(running) = self.running.take() {
-            self.release(running);
-        }
-        self.machine.unrecordable();
-        let mut ended = ended;
-        drafts::nothing_follows(&mut ended);
-        ended.extend(self.outcomes());
-        self.write(ended);
-        false
-    }
-
-    /// What was written names these tables; of an unrecorded request nothing was.
-    fn tables_recorded(&mut self, ordinal: Option<u64>) {
-        for table in self.tables.drain(..).filter(|_| ordinal.is_some()) {
-            table.recorded();
-        }
-    }
-
-    fn begin(&mut self, mut running: Running) -> Drafts {
-        let mut drafts = Drafts::new();
-        if let Some(table) = running.first_use.take() {
-            drafts.push(self.story.table(table.event()));
-            self.tables.push(table);
-        }
-        if let (Some(opening), Some(_)) = (&running.order.candidate.probe_of, &running.permit) {
-            drafts.push(self.story.half_opened(&running, opening));
-        }
-        drafts.push(self.story.attempt_started(&running, running.credential_revision));
-        self.used = Revisions { credential: running.credential_revision, base_url: running.channel.base_url_revision };
-        self.running = Some(running);
-        self.begun += 1;
-        drafts
-    }
-
-    /// Waits until a time since the admission and, by the log's clock, for the end of a limit. Says no where the replica
-    /// must stop: it waits for nothing more.
-    pub async fn wait(&self, until: Duration, ends: Option<LogTime>) -> bool {
-        let waited = async {
-            tokio::time::sleep(until.saturating_sub(self.now())).await;
-            while let (Some(ends), Some(now)) = (ends, (self.replica.clock)())
-                && now < ends
-            {
-                tokio::time::sleep(ends.since(now)).await;
-            }
-        };
-        self.replica.stopping().run_until_cancelled(waited).await.is_some()
-    }
-
-    /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
-    pub fn failed(&mut self, observation: Observation, heard: Heard) -> Arc<str> {
-        let verdict = classify(&self.replica.rules, &observation);
-        self.replica.metrics.failed(verdict.kind);
-        if observation.committed {
-            let now = self.now();
-            self.machine.committed(now);
-        }
-        self.machine.failed(&verdict);
-        let rule = verdict.rule.clone();
-        self.failure = Some(Failure { verdict, observation, heard });
-        rule
-    }
-
-    /// Writes the end of the failed attempt, the outcome of its source if that was left, and the next start if one
-    /// follows at once. Says whether that has begun.
-    #[must_use]
-    pub fn after_failure(&mut self, step: &Step, next: Option<Running>) -> bool {
-        let ended = self.attempt_failed(step.follows());
-        match next {
-            Some(next) => self.go_on(ended, next),
-            None => {
-                self.write(ended);
-                false
-            }
-        }
-    }
-
-    fn attempt_failed(&mut self, next: Next) -> Drafts {
-        let mut drafts = Drafts::new();
-        let Some(Failure { verdict, observation, heard }) = self.failure.take() else { return drafts };
-        let Some(running) = self.running.take() else { return drafts };
-        let evidence = evidence(&observation);
-        if let Some(evidence) = evidence.clone() {
-            self.evidence.push((running.order.attempt, evidence));
-        }
-        if let Some(decided) = probe_decided(&running, &verdict) {
-            drafts.extend(self.story.probe_finished(&running, decided, verdict.kind));
-        }
-        let finished = AttemptFinished {
-            kind: verdict.kind,
-            rule: verdict.rule.to_string(),
-            status: heard.status,
-            sent: drafts::sent(&observation),
-            maybe_billed: verdict.maybe_billed,
-            next: Some(next),
-            evidence,
-            upstream_request_id: heard.upstream_request_id,
-            ..self.story.attempt_finished(&running, self.now())
-        };
-        drafts.push(self.story.of_source(&running, finished));
-        drafts.extend(self.outcomes());
-        if let Some(permit) = running.permit {
-            self.replica.probes.release_failed(permit);
-        }
-        drafts
-    }
-
-    /// The outcome of the source that was asked last, if it was left. It is taken before another attempt begins.
-    fn outcomes(&mut self) -> Drafts {
-        let mut drafts = Drafts::new();
-        while let Some(outcome) = self.machine.take_outcome() {
-            let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
-            drafts.push(self.story.outcome(&outcome, self.used, usage));
-        }
-        drafts
-    }
-
     /// The first content is there: it goes to the client, and nothing is tried again.
     pub fn commit(&mut self) {
         let now = self.now();
@@ -400,8 +239,8 @@ impl Record {
         let permit = running.permit.take_if(|_| decided);
         let Some(running) = &self.running else { return };
         if let Some(permit) = permit {
-            let drafts = self.story.probe_finished(running, true, FailureKind::Success);
-            self.write(drafts);
+            let finished = self.story.probe_finished(running, true, FailureKind::Success);
+            self.write(finished.into_iter().collect());
             self.replica.probes.release(permit);
         }
     }
@@ -418,86 +257,13 @@ impl Record {
         self.served_model = model.map(|m| m.get(..m.floor_char_boundary(MAX_MODEL_BYTES)).unwrap_or(m).to_owned());
     }
 
-    /// The answer is complete: the attempt, the outcome and the request end, before the last byte goes out.
-    pub fn succeeded(&mut self, heard: Heard) {
-        let now = self.now();
-        self.machine.succeeded(now);
-        let mut drafts = Drafts::new();
-        if let Some(running) = self.running.take() {
-            self.served = Some(running.order.candidate.source);
-            let finished = AttemptFinished {
-                kind: FailureKind::Success,
-                status: heard.status,
-                upstream_request_id: heard.upstream_request_id,
-                ..self.story.attempt_finished(&running, now)
-            };
-            drafts.push(self.story.of_source(&running, finished));
-            drafts.extend(self.outcomes());
-            self.release(running);
-        }
-        self.close(drafts, FinalState::Succeeded, 200, None);
-    }
-
-    /// The stream broke after its first content.
-    pub fn broke_off(&mut self, observation: Observation, heard: Heard, error: &str) {
-        self.served = self.running.as_ref().map(|r| r.order.candidate.source);
-        self.failed(observation, heard);
-        self.machine.broken();
-        let drafts = self.attempt_failed(Next::Stop);
-        self.close(drafts, FinalState::Partial, 200, Some(error.to_owned()));
-    }
-
-    /// The stream broke after its first content, and nobody goes on with it.
-    pub fn interrupted(&mut self, error: &str) {
-        self.served = self.answering.as_ref().map(|(candidate, _)| candidate.source);
-        self.close(Drafts::new(), FinalState::Partial, 200, Some(error.to_owned()));
-    }
-
-    /// The client gets an error.
-    pub fn refused(&mut self, state: FinalState, status: u16, error: &str) {
-        self.close(Drafts::new(), state, status, Some(error.to_owned()));
-    }
-
-    fn close(&mut self, mut drafts: Drafts, state: FinalState, status: u16, error: Option<String>) {
-        if std::mem::replace(&mut self.closed, true) {
-            return;
-        }
-        let took = self.now();
-        // A source that was waited for, and then not asked again, was left without a further attempt.
-        drafts.extend(self.outcomes());
-        let finished = RequestFinished {
-            state,
-            status,
-            error,
-            served_model: self.served_model.take(),
-            // An order that was never begun is no attempt.
-            attempts: self.machine.attempts().min(self.begun),
-            fallback: self.machine.fallback(),
-            degraded: self.answering.as_ref().is_some_and(|(candidate, _)| candidate.target > 0),
-            missing: self.answering.as_ref().map_or_else(Vec::new, |(_, lacks)| lacks.to_vec()),
-            skips: self.machine.take_skips().into_vec(),
-            usage: self.usage.map_or(UsageReport::Absent, UsageReport::Reported),
-            first_content_ms: self.first_content.map(drafts::millis),
-            took_ms: drafts::millis(took),
-            maybe_billed: self.machine.maybe_billed(),
-        };
-        if finished.degraded {
-            self.replica.metrics.degraded();
-        }
-        let (attempts, fallback) = (finished.attempts, finished.fallback);
-        drafts.push(self.story.finished(finished, self.served));
-        self.awaited = self.write(drafts);
-        let stream = self.story.stream;
-        self.replica.metrics.ended(Ended { state, stream, attempts, fallback, took });
-    }
-
     /// Writes events of a request that was admitted, and returns the last ordinal. Their room is reserved, so a failure
     /// is the disk's.
-    fn write(&self, drafts: Drafts) -> Option<u64> {
+    fn write(&mut self, drafts: Drafts) -> Option<u64> {
         if drafts.is_empty() {
             return None;
         }
-        match self.append(drafts, Room::Promised) {
+        match self.append(drafts, |room| Room::Promised(room)) {
             Ok(ordinal) => ordinal,
             Err(error) => {
                 tracing::error!(request_id = %self.story.id, %error, "events of a request can't be written");
@@ -507,11 +273,12 @@ impl Record {
     }
 
     /// Appends events into the room that is said; those of an unrecorded request are left out.
-    fn append<'a>(
-        &'a self,
+    fn append(
+        &mut self,
         drafts: Drafts,
-        room: impl FnOnce(&'a Reservation) -> Room<'a>,
+        room: impl FnOnce(&Reservation) -> Room<'_>,
     ) -> Result<Option<u64>, EmitError> {
+        self.story.written();
         let Some(reservation) = &self.reservation else { return Ok(None) };
         self.replica.emitter.append(drafts, room(reservation)).map(Some)
     }
@@ -520,71 +287,5 @@ impl Record {
         if let Some(permit) = running.permit {
             self.replica.probes.release(permit);
         }
-    }
-
-    /// The client is gone, or the handler died: whatever was under way ends here.
-    fn abandoned(&mut self) {
-        let (state, kind, status, rule) = if std::thread::panicking() {
-            (FinalState::Unknown, FailureKind::LocalFailure, 500, "local/panic@v1")
-        } else {
-            // What had begun to be answered was answered with 200; else nobody was there to take a status.
-            let status = if self.first_content.is_some() { 200 } else { 499 };
-            (FinalState::Cancelled, FailureKind::ClientCancelled, status, "local/client_gone@v1")
-        };
-        if self.running.is_none() || self.failure.is_some() {
-            // What was ordered next had not begun: only a probe's permit is waited for before that.
-            self.machine.passed_over(SkipReason::Probing);
-        }
-        self.machine.cancelled();
-        // An attempt that had failed already keeps its verdict.
-        let mut drafts = self.attempt_failed(Next::Stop);
-        if let Some(running) = self.running.take() {
-            let finished = AttemptFinished {
-                kind,
-                rule: rule.to_owned(),
-                maybe_billed: true,
-                ..self.story.attempt_finished(&running, self.now())
-            };
-            drafts.push(self.story.of_source(&running, finished));
-            drafts.extend(self.outcomes());
-            self.release(running);
-        }
-        self.close(drafts, state, status, None);
-    }
-}
-
-impl Drop for Record {
-    fn drop(&mut self) {
-        if !self.closed {
-            self.abandoned();
-        }
-    }
-}
-
-/// What of an error is kept: bounded and masked.
-fn evidence(observation: &Observation) -> Option<Evidence> {
-    let error = &observation.error;
-    let word = |word: &Option<String>| word.as_deref().map(mask);
-    let message = match (&error.message, &observation.ending) {
-        (Some(message), _) => Some(mask(message)),
-        (None, Ending::Transport(fault)) => Some(fault.to_string().chars().take(300).collect()),
-        (None, Ending::TimedOut { limit, .. }) => Some(format!("time limit passed: {limit:?}")),
-        (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
-        (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
-    };
-    let evidence = Evidence { code: word(&error.code), kind: word(&error.kind), param: word(&error.param), message };
-    (evidence != Evidence::default()).then_some(evidence)
-}
-
-/// What a failed probe decides about its scope; nothing where the failure says nothing about health.
-fn probe_decided(running: &Running, verdict: &Verdict) -> Option<bool> {
-    use waybill_event::failure::Health;
-    running.permit.as_ref()?;
-    let opening = running.order.candidate.probe_of.as_deref()?;
-    let health = if drafts::is_of_model(opening) { verdict.model_health } else { verdict.source_health };
-    match health {
-        Health::Ok => Some(true),
-        Health::Fail => Some(false),
-        Health::Busy | Health::None => None,
     }
 }

@@ -142,7 +142,8 @@ impl Relay {
             match self.phase {
                 Phase::Flowing => {}
                 Phase::Resuming => {
-                    if let Some(last) = self.go_on_elsewhere().await {
+                    // Few streams break off; the others shouldn't carry the room for it.
+                    if let Some(last) = Box::pin(self.go_on_elsewhere()).await {
                         self.walk.record.end_acknowledged().await;
                         return Some(last);
                     }

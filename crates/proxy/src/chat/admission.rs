@@ -312,6 +312,7 @@ impl Parts<'_> {
             admitted_at: self.now,
             clock: replica.clock.clone(),
             rn: 0,
+            now: None,
         };
         let mut record = Box::new(Record::new(replica.clone(), reservation, story, Machine::new(opening)));
         let unavailable = course.present().unavailable();

@@ -14,7 +14,7 @@ impl Record {
             Durability::Pipelined => true,
             Durability::Acked => {
                 let waiting = self.replica.outbox().wait_acknowledged(ordinal);
-                matches!(tokio::time::timeout(acknowledged_within, waiting).await, Ok(true))
+                matches!(Box::pin(tokio::time::timeout(acknowledged_within, waiting)).await, Ok(true))
             }
         }
     }

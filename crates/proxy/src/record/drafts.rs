@@ -15,11 +15,10 @@ use waybill_event::traffic::{
 use waybill_event::{Body, ConfigPosition, Draft, FailureKind, LogTime, RequestId, Scope, SourceRef};
 
 use super::Running;
-use crate::emit::Drafts;
 use crate::replica::Clock;
 
 /// The failed attempt among these was the last one after all.
-pub(super) fn nothing_follows(drafts: &mut Drafts) {
+pub(super) fn nothing_follows(drafts: &mut [Draft]) {
     for draft in drafts {
         if let Body::AttemptFinished(finished) = &mut draft.body {
             finished.next = Some(Next::Stop);
@@ -43,11 +42,19 @@ pub struct Story {
     pub clock: Clock,
     /// Ordinal of the request's last event.
     pub rn: u32,
+    /// When what is being put together happened: events that are written as one bear one time.
+    pub now: Option<LogTime>,
 }
 
 impl Story {
-    fn at(&self) -> LogTime {
-        (self.clock)().unwrap_or(self.admitted_at).max(self.admitted_at)
+    fn at(&mut self) -> LogTime {
+        let (clock, admitted_at) = (&self.clock, self.admitted_at);
+        *self.now.get_or_insert_with(|| clock().unwrap_or(admitted_at).max(admitted_at))
+    }
+
+    /// What was put together is written; what follows happens later.
+    pub(super) const fn written(&mut self) {
+        self.now = None;
     }
 
     fn draft(&mut self, source: Option<SourceRef>, body: impl Into<Body>) -> Draft {
@@ -131,8 +138,8 @@ impl Story {
         self.draft(Some(running.order.candidate.source), body)
     }
 
-    pub(super) fn probe_finished(&mut self, running: &Running, ok: bool, kind: FailureKind) -> Drafts {
-        let Some(opening) = running.order.candidate.probe_of.as_deref() else { return Drafts::new() };
+    pub(super) fn probe_finished(&mut self, running: &Running, ok: bool, kind: FailureKind) -> Option<Draft> {
+        let opening = running.order.candidate.probe_of.as_deref()?;
         let body = ProbeFinished {
             probe: ProbeOf::Opening { opening: opening.to_owned() },
             scope: scope(running, opening),
@@ -141,7 +148,7 @@ impl Story {
             credential_revision: running.credential_revision,
             base_url_revision: running.channel.base_url_revision,
         };
-        Drafts::from_iter([self.draft(Some(running.order.candidate.source), body)])
+        Some(self.draft(Some(running.order.candidate.source), body))
     }
 }
 

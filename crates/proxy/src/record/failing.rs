@@ -1,0 +1,109 @@
+//! Attempts fail: what each was, and what it says about its source.
+
+use std::sync::Arc;
+
+use waybill_domain::attempt::Step;
+use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::verdict::{Verdict, classify};
+use waybill_event::FailureKind;
+use waybill_event::failure::Health;
+use waybill_event::selection::Next;
+use waybill_event::traffic::{AttemptFinished, Evidence};
+use waybill_wire::mask::mask;
+
+use super::{Failure, Heard, Record, Running, drafts};
+use crate::emit::Drafts;
+
+impl Record {
+    /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
+    pub fn failed(&mut self, observation: Observation, heard: Heard) -> Arc<str> {
+        let verdict = classify(&self.replica.rules, &observation);
+        self.replica.metrics.failed(verdict.kind);
+        if observation.committed {
+            let now = self.now();
+            self.machine.committed(now);
+        }
+        self.machine.failed(&verdict);
+        let rule = verdict.rule.clone();
+        self.failure = Some(Failure { verdict, observation, heard });
+        rule
+    }
+
+    /// Writes the end of the failed attempt, the outcome of its source if that was left, and the next start if one
+    /// follows at once. Says whether that has begun.
+    #[must_use]
+    pub fn after_failure(&mut self, step: &Step, next: Option<Running>) -> bool {
+        let mut ended = Drafts::new();
+        self.attempt_failed(step.follows(), &mut ended);
+        match next {
+            Some(next) => self.go_on(ended, next),
+            None => {
+                self.write(ended);
+                false
+            }
+        }
+    }
+
+    pub(super) fn attempt_failed(&mut self, next: Next, drafts: &mut Drafts) {
+        let Some(Failure { verdict, observation, heard }) = self.failure.take() else { return };
+        let Some(running) = self.running.take() else { return };
+        let evidence = evidence(&observation);
+        if let Some(evidence) = evidence.clone() {
+            self.evidence.push((running.order.attempt, evidence));
+        }
+        if let Some(decided) = probe_decided(&running, &verdict) {
+            drafts.extend(self.story.probe_finished(&running, decided, verdict.kind));
+        }
+        let finished = AttemptFinished {
+            kind: verdict.kind,
+            rule: verdict.rule.to_string(),
+            status: heard.status,
+            sent: drafts::sent(&observation),
+            maybe_billed: verdict.maybe_billed,
+            next: Some(next),
+            evidence,
+            upstream_request_id: heard.upstream_request_id,
+            ..self.story.attempt_finished(&running, self.now())
+        };
+        drafts.push(self.story.of_source(&running, finished));
+        self.outcomes(drafts);
+        if let Some(permit) = running.permit {
+            self.replica.probes.release_failed(permit);
+        }
+    }
+
+    /// The outcome of the source that was asked last, if it was left. It is taken before another attempt begins.
+    pub(super) fn outcomes(&mut self, drafts: &mut Drafts) {
+        while let Some(outcome) = self.machine.take_outcome() {
+            let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
+            drafts.push(self.story.outcome(&outcome, self.used, usage));
+        }
+    }
+}
+
+/// What of an error is kept: bounded and masked.
+fn evidence(observation: &Observation) -> Option<Evidence> {
+    let error = &observation.error;
+    let word = |word: &Option<String>| word.as_deref().map(mask);
+    let message = match (&error.message, &observation.ending) {
+        (Some(message), _) => Some(mask(message)),
+        (None, Ending::Transport(fault)) => Some(fault.to_string().chars().take(300).collect()),
+        (None, Ending::TimedOut { limit, .. }) => Some(format!("time limit passed: {limit:?}")),
+        (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
+        (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
+    };
+    let evidence = Evidence { code: word(&error.code), kind: word(&error.kind), param: word(&error.param), message };
+    (evidence != Evidence::default()).then_some(evidence)
+}
+
+/// What a failed probe decides about its scope; nothing where the failure says nothing about health.
+fn probe_decided(running: &Running, verdict: &Verdict) -> Option<bool> {
+    running.permit.as_ref()?;
+    let opening = running.order.candidate.probe_of.as_deref()?;
+    let health = if drafts::is_of_model(opening) { verdict.model_health } else { verdict.source_health };
+    match health {
+        Health::Ok => Some(true),
+        Health::Fail => Some(false),
+        Health::Busy | Health::None => None,
+    }
+}
