@@ -27,19 +27,17 @@ pub enum BaseUrlFault {
     /// A user or password stands in it.
     #[error("a user or password in the URL isn't allowed; give the key as the credential")]
     UserInfo,
-    /// It has a query.
-    #[error("a query (`?…`) isn't allowed")]
-    Query,
     /// It has a fragment.
     #[error("a fragment (`#…`) isn't allowed")]
     Fragment,
 }
 
 impl BaseUrl {
-    /// Reads a base URL. Without a version segment such as `/v1` in its path, `/v1` is added.
+    /// Reads a base URL. Without a version segment such as `/v1` in its path, `/v1` is added; a query (`?api-version=…`)
+    /// goes along with every endpoint.
     ///
     /// # Errors
-    /// [`BaseUrlFault`] if it isn't http(s), or carries a user, a query or a fragment.
+    /// [`BaseUrlFault`] if it isn't http(s), or carries a user or a fragment.
     pub fn parse(text: &str) -> Result<Self, BaseUrlFault> {
         let mut url = Url::parse(text.trim()).map_err(|fault| BaseUrlFault::NotAUrl(fault.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -48,14 +46,14 @@ impl BaseUrl {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(BaseUrlFault::UserInfo);
         }
-        if url.query().is_some() {
-            return Err(BaseUrlFault::Query);
-        }
         if url.fragment().is_some() {
             return Err(BaseUrlFault::Fragment);
         }
         let path = base_path(url.path());
         url.set_path(&path);
+        if url.query() == Some("") {
+            url.set_query(None);
+        }
         Ok(Self(url))
     }
 

@@ -47,6 +47,7 @@ async fn every_base_leads_there(stage: &Stage<'_>) {
         ("c68-v1-slash", "/v1/", "/v1/chat/completions"),
         ("c68-v4", "/api/v4", "/api/v4/chat/completions"),
         ("c68-beta", "/v1beta/openai/", "/v1beta/openai/chat/completions"),
+        ("c68-query", "/v1/?api-version=1&x=y", "/v1/chat/completions?api-version=1&x=y"),
         ("c68-pasted", "/x/v1/chat/completions", "/x/v1/chat/completions"),
     ];
     for (name, base, _) in cases {
@@ -60,7 +61,8 @@ async fn every_base_leads_there(stage: &Stage<'_>) {
         assert_eq!(calls.iter().map(path).collect::<Vec<_>>(), [format!("/{name}{expected}")], "{name}");
     }
     for base in ["ftp://host/v1", "https://", "http://host/v1?key=secret", "http://host/v1#x", "host/v1"] {
-        refused_at_save(stage, base, "base_url").await;
+        let detail = refused_at_save(stage, base, "base_url").await;
+        assert!(!detail.contains("secret"), "{detail}");
     }
 }
 

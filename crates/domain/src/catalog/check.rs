@@ -62,10 +62,21 @@ pub(super) fn base_url(text: &str) -> Result<String, Rejection> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("must not hold a user or a password: a credential belongs into the credential"));
     }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("must not have a query or a fragment"));
+    if url.fragment().is_some() {
+        return Err(wrong("must not have a fragment"));
+    }
+    if url.query_pairs().any(|(name, _)| may_be_secret(&name)) {
+        return Err(wrong("must not have a key or a token in its query: a credential belongs into the credential"));
     }
     Ok(text.to_owned())
+}
+
+/// Whether a parameter's name says that its value is a credential: base URLs are shown and logged.
+fn may_be_secret(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["key", "token", "secret", "pass", "pwd", "auth", "sig", "credential", "code"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 pub(super) fn model(field: &str, text: &str) -> Result<(), Rejection> {
