@@ -20,6 +20,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ pub struct Machine {
     outcomes: SmallVec<[Outcome; 1]>,
     /// Sources that were left.
     left: SmallVec<[Left; 4]>,
+    /// Candidates that were softly blocked when their turn came: a last resort at the list's end.
+    deferred: VecDeque<Candidate>,
 }
 
 impl Machine {
@@ -142,6 +145,7 @@ impl Machine {
             failures: SmallVec::new(),
             outcomes: SmallVec::new(),
             left: SmallVec::new(),
+            deferred: VecDeque::new(),
         }
     }
 

@@ -125,7 +125,8 @@ fn run(given: Given<'_>) -> Ran {
     let mut candidates = list(given.candidates);
     let mut does = given.does.iter();
     let mut recheck = |candidate: &Candidate| {
-        let refused = given.refuse.iter().find(|(id, _)| *id == candidate.source.source.id);
+        let soft = |why| why == SkipReason::SoftBlocked && candidate.last_resort;
+        let refused = given.refuse.iter().find(|(id, why)| *id == candidate.source.source.id && !soft(*why));
         refused.map_or(Ok(()), |(_, why)| Err(*why))
     };
     let mut ran = Ran::default();
@@ -305,6 +306,20 @@ fn a_candidate_that_has_changed_is_skipped_with_its_reason() {
     let refuse = &[(1, SkipReason::NotAuthorised)];
     let ran = check(Given { refuse, ..given(1, &[Status(500)]) }, &[1], C::Exhausted);
     assert_eq!(ran.skips.len(), 1, "the same source is asked about again too");
+}
+
+#[test]
+fn who_was_softly_blocked_meanwhile_is_a_last_resort() {
+    let refuse = &[(2, SkipReason::SoftBlocked)];
+    let ran = check(Given { refuse, ..given(3, &[Status(500), Status(500), Answer]) }, &[1, 3, 2], C::Served);
+    assert_eq!(ran.asked[2].2, Chosen::LastResort);
+    assert_eq!(ran.skips, [], "it was asked after all");
+    let ran = check(Given { refuse, ..given(3, &[Status(500), Answer]) }, &[1, 3], C::Served);
+    assert_eq!(ran.asked.len(), 2, "not while a sibling is left");
+    // And who is waited for already is asked again, for there is nobody better.
+    let refuse = &[(1, SkipReason::SoftBlocked)];
+    let ran = check(Given { refuse, ..given(1, &[Status(409), Status(409), Answer]) }, &[1, 1, 1], C::Served);
+    assert_eq!(ran.asked[1].2, Chosen::SameSource);
 }
 
 #[test]

@@ -145,6 +145,8 @@ impl Machine {
             return Step::Wait { until: not_before, ends: None, next: Next::Same };
         }
         let Some(tally) = &mut self.current else { return self.draw(now, candidates, recheck) };
+        // A soft block takes a source out for those who haven't chosen it yet; who waits for it has.
+        tally.candidate.last_resort = true;
         if let Err(why) = recheck(&tally.candidate) {
             self.skips.push(Skip { source: tally.candidate.source.source, why });
             return self.draw(now, candidates, recheck);
@@ -177,7 +179,7 @@ impl Machine {
         let Some(left) = self.opening.policy.time_left(now) else {
             return Drawn::Spent(Conclusion::DeadlineExceeded);
         };
-        while let Some(candidate) = candidates.next_candidate() {
+        while let Some(candidate) = candidates.next_candidate().or_else(|| self.deferred.pop_front()) {
             let patient = candidate.waiting.as_ref().map(|waiting| self.patient(now, waiting.not_before));
             if patient == Some(None) && candidate.retry_of().is_none() {
                 let why = candidate.waiting.map_or(SkipReason::HintBlocked, |waiting| waiting.why);
@@ -191,6 +193,10 @@ impl Machine {
                 && (self.walk > 0 || !self.skips.is_empty())
                 && let Err(why) = recheck(&candidate)
             {
+                if why == SkipReason::SoftBlocked && !candidate.last_resort {
+                    self.deferred.push_back(Candidate { last_resort: true, ..candidate });
+                    continue;
+                }
                 self.skips.push(Skip { source: candidate.source.source, why });
                 continue;
             }
