@@ -66,7 +66,7 @@ pub struct OutboxConfig {
     pub producer: ProducerId,
     /// The subject they are appended to, e.g. `wb.traffic.0.proxy`.
     pub subject: String,
-    /// Bytes of unacknowledged events above which appends are refused. The files may take two segments more.
+    /// Bytes of unacknowledged events above which appends are refused. The files may take three segments more.
     pub max_bytes: u64,
     /// Size of one file.
     pub segment_bytes: u64,

@@ -26,6 +26,8 @@ pub(super) struct Segments {
     /// Preallocated files: what open requests were promised must also fit when the disk has become full.
     spares: Vec<(File, PathBuf)>,
     spares_made: u64,
+    /// The most that were asked for to stand ready.
+    most_spares: usize,
 }
 
 /// Where a file stands ready to become a segment, and its size.
@@ -54,6 +56,7 @@ impl Segments {
             full: Vec::new(),
             spares: Vec::new(),
             spares_made: 0,
+            most_spares: 0,
         }
     }
 
@@ -89,6 +92,7 @@ impl Segments {
 
     /// Makes sure that at least `count` preallocated files stand ready.
     pub(super) fn ensure_spares(&mut self, count: usize) -> io::Result<()> {
+        self.most_spares = self.most_spares.max(count);
         while self.spares.len() < count {
             let place = self.new_place();
             let file = match preallocate(&place.path, place.bytes, true) {
@@ -105,9 +109,9 @@ impl Segments {
         Ok(())
     }
 
-    /// Where a file that is done with may stand ready, if no more than `promised` do already.
-    pub(super) fn place_for_spare(&mut self, promised: usize) -> Option<Place> {
-        (self.spares.len() <= promised).then(|| self.new_place())
+    /// Where a file that is done with may stand ready, beside as many as were ever asked for at a time.
+    pub(super) fn place_for_spare(&mut self) -> Option<Place> {
+        (self.spares.len() <= self.most_spares).then(|| self.new_place())
     }
 
     /// A file stands ready.

@@ -169,7 +169,7 @@ impl State {
         if self.closing {
             return None;
         }
-        self.segments.place_for_spare(self.spares_for(self.reserved))
+        self.segments.place_for_spare()
     }
 
     /// When the oldest unacknowledged event was appended, to a second.
