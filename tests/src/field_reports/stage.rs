@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::Value;
 use waybill_testkit::upstream::{Call, Source};
 use waybill_testkit::{Answer, Chat, RawClient, Story, until, wait_until};
@@ -12,9 +13,9 @@ use super::script::{Ask, MODEL};
 use crate::Bench;
 
 /// How long the fleet may take to know what one replica knows. The figure itself is measured elsewhere.
-pub(super) const KNOWN: Duration = Duration::from_secs(10);
+pub(super) const KNOWN: Duration = Duration::from_secs(30);
 /// How long what must come soon may take on a busy machine.
-pub(super) const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(30);
 
 /// A script at a fleet of three replicas.
 pub struct Stage<'a> {
@@ -75,6 +76,14 @@ impl<'a> Stage<'a> {
     /// A request's history.
     pub(super) async fn story(&self, answer: &Answer) -> Story {
         self.bench.admin().history(answer.request()).await
+    }
+
+    /// The history of the request that a client called `id`; nothing where there is none yet, or it can't be asked now.
+    pub(super) async fn told_of(&self, id: &str) -> Value {
+        let admin = self.bench.admin();
+        let found = admin.ask(Method::GET, &format!("/requests?client_request_id={id}"), None).await.json();
+        let request = found.pointer("/requests/0/request_id").and_then(Value::as_str).unwrap_or("none").to_owned();
+        admin.ask(Method::GET, &format!("/requests/{request}"), None).await.json()
     }
 
     /// The attempts of a history: names of channels as the script has them, and kinds.
