@@ -98,6 +98,8 @@ pub enum Shape {
     BrokenEvent,
     /// A stream that ended without its terminal signal.
     Cut,
+    /// The protocol's answer, whose text isn't what the request's JSON schema asks for.
+    SchemaMismatch,
 }
 
 /// Which limit of time passed.

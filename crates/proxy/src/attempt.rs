@@ -1,5 +1,6 @@
 //! One attempt: dispatch, watch what comes back until it is an answer, the first content of one, or a failure.
 
+pub(crate) mod checked;
 mod whole;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use waybill_event::failure::Sent;
 use waybill_upstream::{Dispatcher, Outbound, Reply, Target, observe};
 use waybill_wire::chat::{Seen, StreamWatch};
 use waybill_wire::headers::is_event_stream;
+use waybill_wire::schema::Schema;
 use waybill_wire::sse::Splitter;
 
 use crate::record::Heard;
@@ -47,6 +49,8 @@ pub struct Ask<'a> {
     pub max_answer_bytes: usize,
     /// Largest event of a stream, in bytes.
     pub max_frame_bytes: usize,
+    /// What the answer must match, where that is to be checked.
+    pub schema: Option<Schema>,
     /// UTC now, in milliseconds, for dates in wait hints.
     pub now_ms: i64,
 }
@@ -109,10 +113,17 @@ pub async fn attempt(ask: Ask<'_>) -> Attempted {
     if !reply.status().is_success() {
         return Box::pin(refused(&ask, reply, heard)).await;
     }
-    if ask.stream && is_event_stream(reply.headers()) {
+    let attempted = if ask.stream && is_event_stream(reply.headers()) {
         open(&ask, reply, heard, end).await
     } else {
         whole::read(&ask, reply, heard, end).await
+    };
+    match (&ask.schema, attempted) {
+        (Some(schema), Attempted::Answered(answer)) => checked::whole(&ask, schema, answer),
+        (Some(schema), Attempted::Opened(opened)) => {
+            checked::stream(&ask, schema, opened, begun + ask.limits.total).await
+        }
+        (_, attempted) => attempted,
     }
 }
 

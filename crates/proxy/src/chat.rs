@@ -22,6 +22,7 @@ use waybill_event::config::{Channel, MidStream};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
 use waybill_wire::headers;
+use waybill_wire::schema::Schema;
 use waybill_wire::splice::splice_model;
 
 use crate::answer::{Ids, Refusal, respond};
@@ -123,6 +124,7 @@ impl Walk {
     /// No further attempt will be made: a stream may last, and what attempts need of its request needn't.
     pub(crate) fn make_no_further_attempt(&mut self) {
         self.wanted.body = Bytes::new();
+        self.wanted.schema = None;
         self.wanted.headers = HeaderMap::new();
     }
 
@@ -146,9 +148,17 @@ impl Walk {
             limits: running.order.limits,
             max_answer_bytes: self.replica.limits.max_answer_bytes,
             max_frame_bytes: self.replica.limits.max_frame_bytes,
+            schema: self.schema_to_check(&running.order.candidate),
             now_ms: self.now_ms(),
         })
         .await
+    }
+
+    /// What the answer of a later target's model is held against: that it can write by a schema was the first one's
+    /// promise.
+    fn schema_to_check(&self, candidate: &Candidate) -> Option<Schema> {
+        let checks = candidate.target > 0 && self.course.policy().validate_schema;
+        self.wanted.schema.as_ref().filter(|_| checks).and_then(|schema| Schema::read(schema))
     }
 
     /// Decides what follows a failed attempt and begins it; a conclusion if nothing does.

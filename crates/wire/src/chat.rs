@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod chunk;
+pub mod finished;
 pub mod transcript;
 pub mod watch;
 
@@ -10,5 +11,6 @@ mod choice;
 
 pub use answer::{AnswerFacts, ShapeFault, inspect_answer};
 pub use chunk::{ChunkFacts, inspect_chunk};
+pub use finished::Finished;
 pub use transcript::{Repeated, Repetition, Transcript};
 pub use watch::{Seen, StreamEnd, StreamWatch};

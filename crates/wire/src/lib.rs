@@ -15,5 +15,6 @@ pub mod models;
 pub mod endpoint;
 pub mod headers;
 pub mod retry;
+pub mod schema;
 
 mod json;

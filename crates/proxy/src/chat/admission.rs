@@ -49,6 +49,8 @@ pub struct Wanted {
     pub include_usage: bool,
     /// Whether somebody may declare not to be able to serve it, and what it needs then.
     pub needs: Needs,
+    /// The JSON schema that the answer must match, as the client wrote it.
+    pub schema: Option<Bytes>,
     /// The deadline that the client asks for.
     pub deadline: Option<Duration>,
     /// The key that asks.
@@ -209,6 +211,7 @@ fn want(
         model_span: peeked.model_span.clone(),
         stream: peeked.stream,
         include_usage: peeked.include_usage,
+        schema: peeked.schema.map(|schema| body.slice_ref(schema.as_bytes())),
         deadline: wishes.deadline,
         key: authorised.key.clone(),
         headers: headers::outbound(headers),

@@ -6,10 +6,11 @@ use waybill_domain::attempt::Conclusion;
 use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation};
 use waybill_domain::verdict::PublicCode;
 use waybill_wire::chat::{Repeated, Repetition, Transcript};
-use waybill_wire::sse::{Frame, Splitter};
+use waybill_wire::sse::Frame;
 
 use super::{Phase, Relay, code_of};
 use crate::attempt::Attempted;
+use crate::attempt::checked::frames;
 
 /// What the client has of the answer.
 pub(super) enum Resume {
@@ -32,13 +33,6 @@ impl Resume {
         }
         Self::Following(transcript)
     }
-}
-
-/// The frames of a piece that ends with a complete one.
-fn frames(held: &Bytes) -> Vec<Frame> {
-    let mut splitter = Splitter::new(held.len().saturating_add(1));
-    splitter.push(held);
-    std::iter::from_fn(|| splitter.next_frame().ok().flatten()).collect()
 }
 
 impl Relay {

@@ -99,6 +99,7 @@ fn request(numbers: &RequestPolicy) -> Result<(), Rejection> {
         on_all_unavailable: _,
         mid_stream: _,
         degrade: _,
+        validate_schema: _,
     } = *numbers;
     for (field, value) in [
         ("request/deadline_ms", deadline_ms),

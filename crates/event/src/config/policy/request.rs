@@ -100,6 +100,9 @@ layered! {
         mid_stream: MidStream,
         /// Whether a later target of the route may serve when the first ones can't.
         degrade: bool,
+        /// Whether the answer of a later target is checked against the JSON schema that the request asks for. A stream is
+        /// held until it is complete for that.
+        validate_schema: bool,
         ; nested
         /// Further tries at the same or at an ill source.
         retry_budget: RetryBudgetPolicy as RetryBudgetOverrides,
@@ -131,6 +134,7 @@ impl Default for RequestPolicy {
             on_all_unavailable: OnAllUnavailable::FailFast,
             mid_stream: MidStream::Error,
             degrade: true,
+            validate_schema: true,
             retry_budget: RetryBudgetPolicy::default(),
         }
     }
