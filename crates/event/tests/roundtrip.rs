@@ -42,12 +42,9 @@ fn identity() -> impl Strategy<Value = Identity> {
 
 fn attempt() -> impl Strategy<Value = Body> {
     let text = || any::<Option<String>>();
-    let evidence = (text(), text(), text(), text()).prop_map(|(code, kind, param, message)| Evidence {
-        code,
-        kind,
-        param,
-        message,
-    });
+    let evidence = (text(), text(), text(), text(), any::<Option<u64>>());
+    let evidence =
+        evidence.prop_map(|(code, kind, param, message, wait_ms)| Evidence { code, kind, param, message, wait_ms });
     (any::<[String; 3]>(), any::<(u32, u32, bool, Option<u16>, Option<u32>)>(), prop::option::of(evidence), text())
         .prop_map(|([model, upstream_model, rule], numbers, evidence, upstream_request_id)| {
             let (attempt, took_ms, maybe_billed, status, first_content_ms) = numbers;

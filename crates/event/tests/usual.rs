@@ -133,8 +133,8 @@ fn started() -> impl Strategy<Value = Body> {
 }
 
 fn attempt_finished() -> impl Strategy<Value = Body> {
-    let evidence =
-        any::<[Option<String>; 4]>().prop_map(|[code, kind, param, message]| Evidence { code, kind, param, message });
+    let evidence = any::<([Option<String>; 4], Option<u64>)>()
+        .prop_map(|([code, kind, param, message], wait_ms)| Evidence { code, kind, param, message, wait_ms });
     let words = (
         select(vec![Sent::Nothing, Sent::Request, Sent::Response]),
         prop::option::of(select(vec![Next::Elsewhere, Next::Same, Next::Stop])),

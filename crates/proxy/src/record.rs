@@ -197,7 +197,7 @@ impl Record {
     ) -> Result<(), EmitError> {
         let mut drafts = Drafts::new();
         if let Some(table) = &table {
-            drafts.push(self.story.table(table.event()));
+            drafts.push(self.story.table(table));
         }
         drafts.push(self.story.admitted(admitted));
         if let Some(running) = first {

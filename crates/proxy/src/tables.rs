@@ -59,6 +59,12 @@ impl FirstUse {
         self.current.table.to_event()
     }
 
+    /// The configuration that the table was made under.
+    #[must_use]
+    pub fn config(&self) -> ConfigPosition {
+        self.current.config
+    }
+
     /// The event is in the outbox.
     pub fn recorded(self) {
         self.current.announced.store(true, Ordering::Release);

@@ -124,6 +124,7 @@ impl AttemptRow {
             kind: optional(evidence.kind.as_deref()),
             param: optional(evidence.param.as_deref()),
             message: optional(evidence.message.as_deref()),
+            wait_ms: evidence.wait_ms,
         });
         self.upstream_request_id = optional(data.upstream_request_id.as_deref());
         self.finished_at = Some(placed.time());

@@ -147,6 +147,7 @@ fn ended(row: &AttemptRow) -> Option<Line> {
             ("message", &evidence.message),
         ];
         details.extend(parts.into_iter().filter_map(|(name, v)| v.as_ref().map(|v| format!("upstream's {name}: {v}"))));
+        details.extend(evidence.wait_ms.map(|wait| format!("upstream asks to wait {wait} ms")));
     }
     if let Some(id) = &row.upstream_request_id {
         details.push(format!("upstream's id {id}"));

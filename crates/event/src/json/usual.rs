@@ -331,6 +331,13 @@ fn evidence(evidence: &Evidence, out: &mut Out) {
         out.extend_from_slice(name.as_bytes());
         text(value, out);
     }
+    if let Some(wait) = evidence.wait_ms {
+        if !first {
+            out.push(b',');
+        }
+        put(r#""wait_ms":"#, out);
+        number(wait, out);
+    }
     out.push(b'}');
 }
 

@@ -21,6 +21,9 @@ pub struct Evidence {
     /// The message, masked, at most 300 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// How long it asked to wait before anybody asks again, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// One dispatch ended.

@@ -80,7 +80,7 @@ impl Record {
 
     pub(super) fn begin(&mut self, mut running: Running, drafts: &mut Drafts) {
         if let Some(table) = running.first_use.take() {
-            drafts.push(self.story.table(table.event()));
+            drafts.push(self.story.table(&table));
             self.tables.push(table);
         }
         if let (Some(opening), Some(_)) = (&running.order.candidate.probe_of, &running.permit) {

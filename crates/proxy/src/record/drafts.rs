@@ -9,13 +9,12 @@ use waybill_event::control::{BreakerHalfOpened, ProbeFinished, ProbeOf};
 use waybill_event::failure::Sent;
 use waybill_event::money::Usage;
 use waybill_event::selection::{Next, TableHash};
-use waybill_event::traffic::{
-    AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SelectionTable, SourceOutcome,
-};
+use waybill_event::traffic::{AttemptFinished, AttemptStarted, RequestAdmitted, RequestFinished, SourceOutcome};
 use waybill_event::{Body, ConfigPosition, Draft, FailureKind, LogTime, RequestId, Scope, SourceRef};
 
 use super::Running;
 use crate::replica::Clock;
+use crate::tables::FirstUse;
 
 /// The failed attempt among these was the last one after all.
 pub(super) fn nothing_follows(drafts: &mut [Draft]) {
@@ -62,9 +61,10 @@ impl Story {
         Draft { request: Some((self.id, self.rn)), source, config: Some(self.config), ..Draft::new(self.at(), body) }
     }
 
-    /// The table's first use. It belongs to no request.
-    pub(super) fn table(&self, table: SelectionTable) -> Draft {
-        Draft { config: Some(self.config), ..Draft::new(self.admitted_at, table) }
+    /// The table's first use. It belongs to no request, and has a configuration of its own: that of a later target may be
+    /// newer than the request's.
+    pub(super) fn table(&self, first_use: &FirstUse) -> Draft {
+        Draft { config: Some(first_use.config()), ..Draft::new(self.admitted_at, first_use.event()) }
     }
 
     pub(super) fn admitted(&mut self, admitted: RequestAdmitted) -> Draft {

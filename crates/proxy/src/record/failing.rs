@@ -92,7 +92,9 @@ fn evidence(observation: &Observation) -> Option<Evidence> {
         (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
         (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
     };
-    let evidence = Evidence { code: word(&error.code), kind: word(&error.kind), param: word(&error.param), message };
+    let wait_ms = observation.wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let (code, kind, param) = (word(&error.code), word(&error.kind), word(&error.param));
+    let evidence = Evidence { code, kind, param, message, wait_ms };
     (evidence != Evidence::default()).then_some(evidence)
 }
 
