@@ -1,6 +1,9 @@
 //! Edits: commands decided by the product's catalogue and appended as the admin role does, and sealed credentials before
 //! the edits that name them.
 
+mod by_hand;
+mod requests;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +11,7 @@ use futures_util::FutureExt as _;
 use secrecy::SecretString;
 use waybill_domain::catalog::{self, Applied, Catalog, Command, GroupRef, channel, decide, group, key, policy};
 use waybill_event::config::{
-    Channel, ChannelModel, CredentialRef, Limits, PolicyScope, RequestOverrides, SelectorPolicy,
+    Capabilities, Channel, ChannelModel, CredentialRef, Limits, PolicyScope, RequestOverrides, SelectorPolicy,
 };
 use waybill_event::{Actor, ChannelId, ConfigPosition, Draft, Event, GroupId, Identity, KeyId};
 use waybill_journal::{Expect, Journal, Record, Stream};
@@ -23,6 +26,8 @@ use crate::upstream::Upstreams;
 
 /// The models that clients ask for, and what upstreams call them.
 pub const MODELS: [(&str, &str); 2] = [("small", "small"), ("large", "large-2026")];
+/// Names that stand for routes, while there are some.
+pub const ROUTES: [&str; 2] = ["smart", "any"];
 
 /// The one administrator.
 pub struct Admin {
@@ -69,6 +74,9 @@ impl Admin {
         };
         self.edit(&Command::Key(key::Command::Issue(Box::new(new))));
         self.set_policy(PolicyScope::Global, self.ground.setting.policy);
+        if self.ground.setting.routes {
+            self.found_routes();
+        }
         for _ in 0..self.ground.setting.channels {
             self.new_channel();
         }
@@ -107,6 +115,14 @@ impl Admin {
         let patch = |patch: channel::Patch| {
             Command::Channel(channel::Command::Edit { id, expected: old.version, patch: Box::new(patch) })
         };
+        if self.ground.setting.routes && self.chance.yes(0.5) {
+            match self.chance.below(3) {
+                0 => self.edit_route(),
+                1 => self.set_numbers(),
+                _ => self.act_by_hand(id),
+            }
+            return;
+        }
         let command = match self.chance.below(20) {
             0..6 => {
                 let credential = Some(Some(self.seal(id)));
@@ -124,12 +140,12 @@ impl Admin {
                 patch(channel::Patch { base_url, ..channel::Patch::default() })
             }
             14..17 => {
-                let scope = if self.chance.yes(0.5) {
-                    PolicyScope::Global
-                } else {
-                    PolicyScope::Source { source: old.source() }
+                let scope = match self.chance.below(4) {
+                    0..2 => PolicyScope::Global,
+                    2 => PolicyScope::Source { source: old.source() },
+                    _ => PolicyScope::Provider { provider: old.provider.clone() },
                 };
-                let numbers = setting::policy(&mut self.chance);
+                let numbers = setting::policy(&mut self.chance, self.ground.setting.half_open_probes);
                 return self.set_policy(scope, numbers);
             }
             17 => Command::Channel(channel::Command::Delete { id, expected: None }),
@@ -147,18 +163,16 @@ impl Admin {
         for id in self.channels().into_iter().map(ChannelId::new) {
             self.edit(&Command::Channel(channel::Command::Enable { id, expected: None }));
         }
+        self.let_go();
         self.key_enabled = true;
         self.edit(&Command::Key(key::Command::Enable { id: KeyId::new(1), expected: None }));
     }
 
     fn set_policy(&mut self, scope: PolicyScope, selector: SelectorPolicy) {
-        let expected = self.catalog.policies.get(&scope).map_or(0, |policy| policy.version);
-        self.edit(&Command::Policy(policy::Command::Set {
-            scope,
-            expected,
-            selector: selector.into(),
-            request: RequestOverrides::default(),
-        }));
+        let old = self.catalog.policies.get(&scope);
+        let (expected, request) = old.map_or((0, RequestOverrides::default()), |old| (old.version, old.request));
+        let selector = selector.into();
+        self.edit(&Command::Policy(policy::Command::Set { scope, expected, selector, request }));
     }
 
     fn new_channel(&mut self) {
@@ -167,8 +181,11 @@ impl Admin {
         let max_concurrent = self.chance.yes(0.3).then_some(4);
         let models = MODELS.iter().filter(|_| self.chance.yes(0.85)).collect::<Vec<_>>();
         let models = if models.is_empty() { vec![&MODELS[0]] } else { models };
+        let declares = self.ground.setting.routes && self.chance.yes(0.3);
         let models = models.into_iter().map(|(name, upstream)| ChannelModel {
-            upstream: Some((*upstream).to_owned()),
+            // Some know both by one name.
+            upstream: Some(if declares { "one" } else { upstream }.to_owned()),
+            capabilities: Capabilities { tools: declares.then_some(false), ..Capabilities::default() },
             ..ChannelModel::named(*name)
         });
         let new = channel::New {

@@ -2,6 +2,7 @@
 //! and upstreams saw, and by the product's own folds begun anew.
 
 mod log;
+mod plans;
 mod probes;
 mod reference;
 mod requests;
@@ -50,6 +51,7 @@ pub fn check(fleet: &Fleet, rested: &Rested) -> Figures {
     let reference = reference::Reference::fold(ground, &log, &wanted, rested.end);
     state::check(ground, fleet, rested, &reference, &log);
     let tables = tables::check(ground, &log, &reference);
+    plans::check(ground, &log);
     requests::check(ground, fleet, &log);
     let probes = probes::check(ground, fleet, &log);
     Figures {

@@ -27,6 +27,10 @@ pub struct Asked {
     pub model: String,
     /// Whether it wants a stream.
     pub stream: bool,
+    /// Whether it offers tools.
+    pub tools: bool,
+    /// Which of its SDK's own retries it is.
+    pub retry: u64,
     /// How long it lets the gateway try.
     pub deadline: Duration,
     /// When it goes away, if it does.
@@ -105,13 +109,17 @@ pub async fn ask(ground: Arc<Ground>, router: Router, freeze: Freeze, watched: W
 }
 
 async fn read(router: Router, asked: Asked, watched: Watched) {
-    let body = json!({
+    let mut body = json!({
         "model": asked.model, "stream": asked.stream, "messages": [{"role": "user", "content": "hello"}],
     });
+    if asked.tools {
+        body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+    }
     let request = Request::post("/v1/chat/completions")
         .header("authorization", format!("Bearer {}", asked.token))
         .header("content-type", "application/json")
         .header("x-client-request-id", format!("client-{}", asked.client))
+        .header("x-stainless-retry-count", asked.retry.to_string())
         .header("idempotency-key", asked.client.to_string())
         .header("x-waybill-deadline-ms", asked.deadline.as_millis().to_string())
         .body(Body::from(body.to_string()))

@@ -48,6 +48,10 @@ pub struct Setting {
     pub recording: Recording,
     /// The numbers that the fold begins with.
     pub policy: SelectorPolicy,
+    /// Probes of one opening that may be under way at once, whatever the policy otherwise is.
+    pub half_open_probes: u32,
+    /// Whether clients ask for routes, and operators set numbers of requests and act by hand.
+    pub routes: bool,
 }
 
 impl Setting {
@@ -67,7 +71,10 @@ impl Setting {
         let cut_every = sometimes(0.5, 4_000, 12_000);
         let jump_every = sometimes(0.2, 8_000, 20_000);
         let edit_every = sometimes(0.7, 2_000, 6_000);
+        let half_open_probes = if chance.yes(0.6) { 1 } else { u32::try_from(chance.among(2, 3)).unwrap_or(1) };
         Self {
+            half_open_probes,
+            routes: chance.yes(0.7),
             proxies: if chance.yes(0.1) { 5 } else { chance.among(1, 3) },
             channels: chance.among(2, 4),
             lasts: ms(chance.among(12_000, 25_000)),
@@ -82,7 +89,7 @@ impl Setting {
             cut_every,
             jump_every,
             edit_every,
-            policy: policy(&mut chance),
+            policy: policy(&mut chance, half_open_probes),
             recording: recording(&mut chance),
             finish_reserve_bytes: chance.one_of(&[16 << 10, 6 << 10]),
             traffic_bytes: chance.one_of(&[0, 0, 0, 80 << 10]),
@@ -109,7 +116,7 @@ fn recording(chance: &mut Chance) -> Recording {
 }
 
 /// Numbers that a short run can get past: everything opens soon and for a short while.
-pub fn policy(chance: &mut Chance) -> SelectorPolicy {
+pub fn policy(chance: &mut Chance, half_open_probes: u32) -> SelectorPolicy {
     let mut breaker = || {
         let open_ms = chance.among(500, 4_000);
         BreakerPolicy {
@@ -121,7 +128,8 @@ pub fn policy(chance: &mut Chance) -> SelectorPolicy {
             open_growth_milli: chance.one_of(&[1_000, 2_000]),
             open_max_ms: open_ms * 4,
             slow_start_ms: chance.among(0, 5_000),
-            ..BreakerPolicy::default()
+            half_open_probes,
+            successes_to_close: u32::try_from(chance.one_of(&[1, 1, 2])).unwrap_or(1),
         }
     };
     let (source_breaker, model_breaker) = (breaker(), breaker());

@@ -92,9 +92,17 @@ impl Tally {
     /// Whether what was asked here speaks against asking this candidate: it is the same model at the same source, or what
     /// the source did speaks against it as a whole.
     pub(super) fn excludes(&self, candidate: &Candidate) -> bool {
-        let failed = self.settled.as_ref().is_some_and(|settled| settled.source_health == Health::Fail);
+        let wholly = self.settled.as_ref().is_some_and(|settled| {
+            // Its outcome isn't told yet, so that no view knows of a block by now.
+            let blocked = match settled.block {
+                Some(BlockVerdict::Block { model_only, .. }) => !model_only,
+                Some(BlockVerdict::Disable { .. }) => true,
+                None => false,
+            };
+            blocked || settled.source_health == Health::Fail
+        });
         let same_model = self.candidate.upstream_model == candidate.upstream_model;
-        self.candidate.source.source == candidate.source.source && (failed || same_model)
+        self.candidate.source.source == candidate.source.source && (wholly || same_model)
     }
 
     /// The outcome, if the source was asked at all. A try that was still under way is the client's leaving.

@@ -3,7 +3,7 @@
 use waybill_event::config::Capabilities;
 use waybill_event::selection::Chosen;
 
-use super::tests::Does::{self, Answer, Overflow, Status};
+use super::tests::Does::{self, Answer, Limited, Overflow, Quota, Status};
 use super::tests::{candidate, observation};
 use super::*;
 use crate::verdict::{RuleSet, classify};
@@ -122,6 +122,20 @@ fn a_source_that_calls_two_targets_alike_is_asked_once() {
     let (asked, outcomes, skips, _) = over(targets, Opening::new(true, 0), &[Status(404), Answer]);
     assert_eq!(asked, [(1, Chosen::First), (2, Chosen::NextTarget)]);
     assert_eq!((outcomes.len(), skips[0].why), (2, SkipReason::Excluded));
+}
+
+#[test]
+fn a_source_that_has_just_closed_itself_is_not_asked_for_another_model() {
+    let check = |does: Does| {
+        let first = vec![of_target(1, 0, None)];
+        let targets = Targets(vec![first, vec![of_target(1, 1, None), of_target(2, 1, None)]], 99);
+        let (asked, _, skips, _) = over(targets, Opening::new(true, 0), &[does, Answer]);
+        assert_eq!(asked, [(1, Chosen::First), (2, Chosen::NextTarget)], "{does:?}");
+        assert_eq!(skips[0].why, SkipReason::Excluded, "{does:?}");
+    };
+    check(Limited { wait_ms: 60_000 });
+    check(Quota);
+    check(Status(401));
 }
 
 #[test]

@@ -173,12 +173,13 @@ impl Machine {
 
     /// The next candidate that may be asked, as an order.
     fn draw_for_dispatch(&mut self, now: Duration, candidates: &mut dyn Candidates, recheck: Recheck<'_>) -> Drawn {
-        if let Some(spent) = self.spent() {
-            return Drawn::Spent(spent);
-        }
+        // Where several budgets are spent, the deadline is what the client has to know of.
         let Some(left) = self.opening.policy.time_left(now) else {
             return Drawn::Spent(Conclusion::DeadlineExceeded);
         };
+        if let Some(spent) = self.spent() {
+            return Drawn::Spent(spent);
+        }
         while let Some(candidate) = candidates.next_candidate().or_else(|| self.deferred.pop_front()) {
             let patient = candidate.waiting.as_ref().map(|waiting| self.patient(now, waiting.not_before));
             if patient == Some(None) && candidate.retry_of().is_none() {

@@ -106,8 +106,9 @@ impl Breaker {
             Health::Fail => *fails = fails.saturating_add(1),
             Health::Busy | Health::None => return false,
         }
-        let in_a_row = health == Health::Fail && policy.consecutive_fails > 0 && *fails >= policy.consecutive_fails;
-        in_a_row || ratio_trips(window, policy)
+        // A success never opens anything, also where it is the outcome that makes a ratio of failures count.
+        let in_a_row = policy.consecutive_fails > 0 && *fails >= policy.consecutive_fails;
+        health == Health::Fail && (in_a_row || ratio_trips(window, policy))
     }
 
     /// Opens at `t`, or opens again after a failed probe.
@@ -193,6 +194,14 @@ mod tests {
         check(5, 5, 0, false);
         check(4, 6, 0, true);
         check(4, 6, 100, true);
+    }
+
+    #[test]
+    fn a_success_never_opens_also_where_it_completes_a_bad_ratio() {
+        let policy = SelectorPolicy::default().source_breaker;
+        let window = Counts { ok: 1, fail: 9, busy: 0 };
+        assert!(!Breaker::default().observe(Health::Ok, window, &policy));
+        assert!(Breaker::default().observe(Health::Fail, window, &policy));
     }
 
     #[test]

@@ -140,7 +140,9 @@ pub fn eligibility(
             probes = policy.half_open_probes;
         }
     }
-    if judge.skip.is_some() || half_open.is_none() {
+    // Behind anything stricter a soft block changes nothing, neither now nor when that ends: a half-open source is probed
+    // all the same, and any other one is a last resort then.
+    if judge.skip.is_none() && half_open.is_none() {
         blocking.iter().copied().flatten().for_each(|scope| judge.block(scope, Strength::Soft));
     }
     let busy = judge.skip.is_some() && judge.busy;

@@ -1,4 +1,5 @@
-//! Probes: while the store is within reach, at most one probe of an opening is under way in the whole fleet.
+//! Probes: while the store is within reach, at most so many probes of an opening are under way in the whole fleet as the
+//! policy says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,11 +56,12 @@ pub fn check(ground: &Ground, fleet: &Fleet, log: &Log) -> u64 {
     }
     for (opening, calls) in &under_way {
         let well: Vec<&&Call> = calls.iter().filter(|call| is_well(ground, call)).collect();
-        for pair in well.windows(2) {
-            if let [one, two] = pair
-                && two.begun < one.decided.unwrap_or(two.begun)
-            {
-                ground.violated("two probes of one opening at once", &format!("{opening}: {one:?} {two:?}"));
+        // However late one begins, fewer than the policy allows are still undecided.
+        let most = usize::try_from(ground.setting.half_open_probes).unwrap_or(1);
+        for (n, one) in well.iter().enumerate() {
+            let others = well.iter().take(n).filter(|before| one.begun < before.decided.unwrap_or(one.begun)).count();
+            if others >= most {
+                ground.violated("too many probes of one opening at once", &format!("{opening}: {one:?} {well:?}"));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use waybill_domain::history::{RequestRow, RequestState};
+use waybill_event::failure::Health;
 use waybill_event::selection::Chosen;
 use waybill_event::traffic::FinalState;
 use waybill_event::{Body, Boot, FailureKind, LogTime, RequestId, Source};
@@ -36,15 +37,25 @@ struct Told {
     finished: usize,
     /// Attempts that failed before anything was sent.
     local: usize,
-    /// Sources with their number of outcomes.
-    outcomes: BTreeMap<Source, u32>,
+    /// Sources and models, as they are asked for, with their number of outcomes.
+    outcomes: BTreeMap<(Source, String), u32>,
+    /// Outcomes that say something of a source as a whole.
+    told_of: BTreeMap<Source, u32>,
     ends: u32,
+}
+
+impl Told {
+    /// Why a source was asked for a model in the first place.
+    fn first_why(&self, source: Source, model: &str) -> Option<Chosen> {
+        self.attempts.iter().find(|begun| begun.source == source && begun.model == model).map(|begun| begun.why)
+    }
 }
 
 /// An attempt that began.
 #[derive(Debug)]
 struct Begun {
     source: Source,
+    model: String,
     why: Chosen,
     probe: bool,
 }
@@ -110,13 +121,17 @@ fn told(log: &Log) -> BTreeMap<RequestId, Told> {
             (Body::BreakerHalfOpened(_), _) => told.claimed = true,
             (Body::AttemptStarted(started), Some(source)) => {
                 let probe = std::mem::take(&mut told.claimed);
-                told.attempts.push(Begun { source, why: started.why, probe });
+                let model = started.upstream_model.clone();
+                told.attempts.push(Begun { source, model, why: started.why, probe });
             }
             (Body::AttemptFinished(finished), _) => {
                 told.finished += 1;
                 told.local += usize::from(finished.kind == FailureKind::LocalFailure);
             }
-            (Body::SourceOutcome(_), Some(source)) => *told.outcomes.entry(source).or_default() += 1,
+            (Body::SourceOutcome(outcome), Some(source)) => {
+                *told.outcomes.entry((source, outcome.upstream_model.clone())).or_default() += 1;
+                *told.told_of.entry(source).or_default() += u32::from(outcome.source_health != Health::None);
+            }
             (Body::RequestFinished(_), _) => told.ends += 1,
             _ => {}
         }
@@ -186,14 +201,19 @@ fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<
         return None;
     }
     let mut attempts = told.attempts.iter();
-    for Call { source, unpicked, .. } in called {
+    for Call { source, model, unpicked, .. } in called {
         // Attempts that failed here were never called.
-        let attempt = attempts.by_ref().find(|begun| begun.source == *source);
+        let attempt = attempts.by_ref().find(|begun| begun.source == *source && begun.model == *model);
         let Some(Begun { why, probe, .. }) = attempt else {
             return Some(format!("{source} was called and not announced: {told:?}"));
         };
         let fits = match unpicked {
             None => true,
+            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen)
+                if told.first_why(*source, model) == Some(Chosen::LeastBad) =>
+            {
+                true
+            }
             Some(SkipReason::SoftBlocked) => *probe || matches!(why, Chosen::LastResort | Chosen::SameSource),
             Some(SkipReason::HintBlocked | SkipReason::HardBlocked) if *why == Chosen::LimitRetried => true,
             // While a probe's permit was asked for, others may have told of more.
@@ -207,15 +227,17 @@ fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<
     if ended && called.len() + told.local < told.attempts.len() {
         return Some(format!("{} calls for {told:?}", called.len()));
     }
-    let sources: BTreeSet<Source> = told.attempts.iter().map(|begun| begun.source).collect();
-    let outcomes = sources.iter().all(|source| told.outcomes.get(source) == Some(&1));
+    let asked = told.attempts.iter().map(|begun| (begun.source, begun.model.clone()));
+    let asked: BTreeSet<(Source, String)> = asked.collect();
+    let outcomes = asked.iter().all(|asked| told.outcomes.get(asked) == Some(&1));
     if ended && (told.finished != told.attempts.len() || !outcomes || told.ends != 1) {
         return Some(format!("it isn't whole: {told:?}"));
     }
-    if let Some(stray) = told.outcomes.keys().find(|source| !sources.contains(source)) {
-        return Some(format!("{stray} was never asked: {told:?}"));
+    if let Some(stray) = told.outcomes.keys().find(|said| !asked.contains(said)) {
+        return Some(format!("{stray:?} was never asked: {told:?}"));
     }
-    if told.outcomes.values().any(|count| *count > 1) || told.ends > 1 {
+    let twice = told.outcomes.values().chain(told.told_of.values()).any(|count| *count > 1);
+    if twice || told.ends > 1 {
         return Some(format!("something is told twice: {told:?}"));
     }
     None

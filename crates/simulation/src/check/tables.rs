@@ -1,7 +1,6 @@
 //! Selection tables: each is re-derived from the log at the positions that it records, the replica's own events included,
-//! and must come out as it was. Every plan names a table that was recorded before it.
+//! and must come out as it was.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use waybill_domain::catalog::Ability;
@@ -9,15 +8,15 @@ use waybill_domain::history::Placed;
 use waybill_domain::selector::factors::effective;
 use waybill_domain::selector::table::{Row, Table};
 use waybill_domain::selector::{Load, Revisions, View};
-use waybill_event::selection::{Chosen, SkipReason};
 use waybill_event::traffic::{SelectionTable, TableCandidate};
-use waybill_event::{Body, Mark, Source};
+use waybill_event::{Body, Mark};
 
 use super::log::Log;
 use super::reference::{Reference, Wanted};
 use crate::ground::Ground;
 
-fn tables(log: &Log) -> impl Iterator<Item = (&Placed, &SelectionTable)> {
+/// The recorded tables, in order.
+pub fn tables(log: &Log) -> impl Iterator<Item = (&Placed, &SelectionTable)> {
     log.events.iter().filter_map(|placed| match &placed.event.draft.body {
         Body::SelectionTable(table) => Some((placed, table)),
         _ => None,
@@ -49,7 +48,6 @@ pub fn check(ground: &Ground, log: &Log, reference: &Reference) -> u64 {
             Err(why) => ground.violated("a table can't be re-derived", &format!("{}: {why}", placed.event.identity)),
         }
     }
-    plans(ground, log);
     right
 }
 
@@ -102,48 +100,4 @@ fn view(
         view.own(&event.event);
     }
     Ok(view)
-}
-
-/// Every plan was made from a table that is recorded, and its first attempt is one that the table allows.
-fn plans(ground: &Ground, log: &Log) {
-    let mut recorded = BTreeSet::new();
-    for (placed, table) in tables(log) {
-        let mark = placed.event.identity.mark();
-        recorded.extend(mark.map(|mark| (mark.producer.clone(), mark.boot, table.hash)));
-    }
-    for placed in &log.events {
-        let Body::RequestAdmitted(admitted) = &placed.event.draft.body else { continue };
-        let (Some(mark), Some(hash)) = (placed.event.identity.mark(), admitted.table) else { continue };
-        if !recorded.contains(&(mark.producer.clone(), mark.boot, hash)) {
-            ground.violated("a plan's table isn't recorded", &format!("{mark} names {hash}"));
-            continue;
-        }
-        let table = tables(log).find(|(_, table)| table.hash == hash).map(|(_, table)| table);
-        let next = log.of_mark(&Mark { n: mark.n + 1, ..mark.clone() });
-        let after_next = log.of_mark(&Mark { n: mark.n + 2, ..mark.clone() });
-        for started in [next, after_next].into_iter().flatten() {
-            let same = started.event.draft.request.map(|(id, _)| id) == placed.event.draft.request.map(|(id, _)| id);
-            let Body::AttemptStarted(attempt) = &started.event.draft.body else { continue };
-            let source = started.event.draft.source.map(|source| source.source);
-            if let (true, 1, Some(table), Some(source)) = (same, attempt.attempt, table, source)
-                && !allowed(table, source, attempt.why)
-            {
-                let text = format!("{}: {source} {:?} {table:?}", started.event.identity, attempt.why);
-                ground.violated("a first attempt isn't one that its table allows", &text);
-            }
-        }
-    }
-}
-
-fn allowed(table: &SelectionTable, source: Source, why: Chosen) -> bool {
-    let Some(row) = table.candidates.iter().find(|candidate| candidate.source == source) else { return false };
-    match row.skip {
-        None => matches!(why, Chosen::First | Chosen::FailOver),
-        Some(SkipReason::Probing) => why == Chosen::Probe,
-        Some(SkipReason::SoftBlocked) => why == Chosen::LastResort,
-        Some(SkipReason::HintBlocked | SkipReason::HardBlocked) => {
-            matches!(why, Chosen::LimitEnded | Chosen::LimitRetried)
-        }
-        Some(_) => false,
-    }
 }

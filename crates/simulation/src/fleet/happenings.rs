@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Due, Fleet, Who};
-use crate::admin::MODELS;
+use crate::admin::{MODELS, ROUTES};
 use crate::chance::Chance;
 use crate::client::Asked;
 use crate::ground::Ground;
@@ -102,13 +102,20 @@ impl Fleet {
             let asked = Asked {
                 client: self.clients,
                 token: secrets::token(if chance.yes(0.02) { 2 } else { 1 }),
-                model: chance.one_of(&MODELS).0.to_owned(),
+                model: self.model(chance).to_owned(),
                 stream: chance.yes(0.6),
+                tools: self.ground.setting.routes && chance.yes(0.2),
+                retry: u64::from(chance.yes(0.1)),
                 deadline: chance.between(MS * 1_500, MS * 9_000),
                 leaves_after: chance.yes(0.1).then(|| chance.between(MS, MS * 1_500)),
             };
             self.proxies[n].ask(asked);
         }
+    }
+
+    /// What a client asks for: a model, or a route.
+    fn model(&self, chance: &mut Chance) -> &'static str {
+        if self.ground.setting.routes && chance.yes(0.6) { chance.one_of(&ROUTES) } else { chance.one_of(&MODELS).0 }
     }
 
     fn change_mood(&mut self, chance: &mut Chance) {

@@ -33,6 +33,8 @@ pub struct Call {
     pub client: Option<u64>,
     /// Whom.
     pub source: Source,
+    /// For which model, by the upstream's name.
+    pub model: String,
     /// When it began.
     pub begun: Instant,
     /// The same by the store's clock.
@@ -117,7 +119,8 @@ impl Wire {
         let mut calls = self.calls.lock();
         let number = calls.len();
         let at = self.ground.memory.now();
-        calls.push(Call { who, client, source, begun, at, decided: None, unpicked });
+        let model = asked.model;
+        calls.push(Call { who, client, source, model, begun, at, decided: None, unpicked });
         (answer, Under { calls: Arc::clone(&self.calls), number })
     }
 }
