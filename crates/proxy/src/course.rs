@@ -8,7 +8,7 @@ use waybill_domain::candidate::{Candidate, Candidates};
 use waybill_domain::catalog::{Resolved, ResolvedTarget, Snapshot};
 use waybill_domain::needs::{Missing, Needs, lesser};
 use waybill_domain::selector::plan::{Manner, Moment, Plan};
-use waybill_domain::selector::table::Row;
+use waybill_domain::selector::table::{Row, Unavailable};
 use waybill_event::config::{OnAllUnavailable, RequestPolicy};
 use waybill_event::selection::TableHash;
 use waybill_event::{GroupId, LogTime};
@@ -43,6 +43,10 @@ pub struct Course {
     first_use: Option<FirstUse>,
     /// Whether the plan's turn of the wheel still has to be given back or used.
     unsettled: bool,
+    /// Whether some plan so far knew a source that could give what the request needs.
+    somebody_fits: bool,
+    /// Why the first such plan had nobody to offer.
+    unavailable: Option<Unavailable>,
 }
 
 struct Now<'a>(&'a Replica);
@@ -66,13 +70,37 @@ impl Course {
             (0..wish.route.targets.len()).find_map(|at| Some((at, plan(replica, snapshot, &wish, at, now)?)))?;
         let Planned { plan, first_use } = planned;
         replica.budgets.request(&target_of(&wish, at)?.model);
-        Some(Self { replica: replica.clone(), wish, at, plan, first_use, unsettled: true })
+        let mut course = Self {
+            replica: replica.clone(),
+            wish,
+            at,
+            plan,
+            first_use,
+            unsettled: true,
+            somebody_fits: false,
+            unavailable: None,
+        };
+        course.take_note();
+        Some(course)
     }
 
     /// The present target's plan.
     #[must_use]
     pub const fn present(&self) -> &Plan {
         &self.plan
+    }
+
+    fn take_note(&mut self) {
+        if self.plan.somebody_fits() {
+            self.somebody_fits = true;
+            self.unavailable = self.unavailable.or_else(|| self.plan.unavailable());
+        }
+    }
+
+    /// Why nobody can be asked now, as far as there is somebody who could give what the request needs.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<Unavailable> {
+        self.somebody_fits.then(|| self.unavailable.unwrap_or_else(|| self.plan.table().unavailable()))
     }
 
     /// The numbers in force.
@@ -166,6 +194,7 @@ impl Candidates for Course {
             self.at += 1;
             if let Some(Planned { plan, first_use }) = plan(&replica, &snapshot, &self.wish, self.at, now) {
                 (self.plan, self.first_use, self.unsettled) = (plan, first_use, true);
+                self.take_note();
                 return true;
             }
         }

@@ -28,7 +28,8 @@ use crate::chat::Walk;
 const DONE: &[u8] = b"data: [DONE]\n\n";
 /// Time an upstream gets for what may still follow its terminal signal: usage and the closing sentinel.
 const AFTER_END: Duration = Duration::from_secs(3);
-/// Time it gets to end the body after the sentinel, so that its connection can be used again.
+/// Time it gets for the sentinel where usage has come already, and after that to end the body, so that its connection can
+/// be used again.
 const AFTER_DONE: Duration = Duration::from_millis(250);
 
 /// A committed stream on its way to the client.
@@ -152,7 +153,7 @@ impl Relay {
                 Phase::Held | Phase::Draining | Phase::Over => return None,
             }
             let left = self.total.saturating_sub(self.walk.record.now());
-            let own = if self.opened.watch.ended() { AFTER_END.min(self.idle) } else { self.idle };
+            let own = self.patience();
             let last = match self.alarm.bound(own.min(left), &mut self.opened.reply).await {
                 Rang::Read(Ok(Some(chunk))) => {
                     self.opened.splitter.push(&chunk);
@@ -174,6 +175,16 @@ impl Relay {
             }
             self.walk.record.end_acknowledged().await;
             return Some(last);
+        }
+    }
+
+    /// How long the next chunk may take. After the terminal signal only usage and the sentinel may come.
+    fn patience(&self) -> Duration {
+        let watch = &self.opened.watch;
+        match (watch.ended(), watch.usage().is_some()) {
+            (false, _) => self.idle,
+            (true, false) => AFTER_END.min(self.idle),
+            (true, true) => AFTER_DONE.min(self.idle),
         }
     }
 

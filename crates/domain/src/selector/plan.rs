@@ -221,6 +221,12 @@ impl Plan {
         drawn.take(n).filter_map(|(number, _)| self.row(number)).collect::<SmallVec<_>>()
     }
 
+    /// Whether a source of the plan could give what the request needs, available now or not.
+    #[must_use]
+    pub fn somebody_fits(&self) -> bool {
+        self.unfit.len() < self.table.rows().len()
+    }
+
     /// Candidates that were skipped for this request only; the table tells of the others.
     #[must_use]
     pub fn skips(&self) -> &[Skip] {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use waybill_event::body::Payload as _;
 use waybill_event::control::{BlockLifted, BlockSet, BreakerClosed, BreakerOpened, SourceDisabled, SourceEnabled};
 use waybill_event::failure::{Recovery, Strength};
 use waybill_event::{
@@ -118,6 +119,19 @@ impl Transition {
         draft.source = Some(SourceRef { source: self.scope.source, rev });
         draft.config = Some(config);
         Some(Event { identity: Identity::Derived { id: self.event_id(), producer }, draft })
+    }
+
+    /// Its announcement's event type.
+    #[must_use]
+    pub const fn event_type(&self) -> &'static str {
+        match &self.turn {
+            Turn::Opened { .. } => BreakerOpened::TYPE,
+            Turn::Closed { .. } => BreakerClosed::TYPE,
+            Turn::Blocked { .. } => BlockSet::TYPE,
+            Turn::Lifted { .. } => BlockLifted::TYPE,
+            Turn::Disabled { .. } => SourceDisabled::TYPE,
+            Turn::Enabled { .. } => SourceEnabled::TYPE,
+        }
     }
 
     /// The source it is about.

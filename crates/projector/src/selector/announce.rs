@@ -34,10 +34,13 @@ impl Waiting {
     }
 }
 
+/// What kind of transition was announced, by its event type, and of what: `source` or `model`.
+pub(super) type Told = (&'static str, &'static str);
+
 /// What the log has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    Transition,
+    Transition(Told),
     Marker,
 }
 
@@ -131,7 +134,7 @@ impl Announcements {
         sending.await;
         let what = *what;
         self.sending = None;
-        if what == Sent::Transition {
+        if matches!(what, Sent::Transition(_)) {
             self.waiting.pop_front();
         }
         what
@@ -147,7 +150,10 @@ impl Announcements {
     fn next(&mut self) -> Option<(Sent, BoxFuture<'static, ()>)> {
         let (what, event) = match self.marker.take() {
             Some((position, now)) => (Sent::Marker, self.marker_event(position, now)),
-            None => (Sent::Transition, self.waiting.front()?.event.clone()),
+            None => {
+                let Waiting { told, event } = self.waiting.front()?;
+                (Sent::Transition(told_of(&told.transition)), event.clone())
+            }
         };
         let log = Arc::clone(&self.log);
         Some((what, send(log, event).boxed()))
@@ -160,6 +166,10 @@ impl Announcements {
         draft.config = Some(position);
         Event { identity, draft }
     }
+}
+
+fn told_of(transition: &Transition) -> Told {
+    (transition.event_type(), if transition.scope.model.is_some() { "model" } else { "source" })
 }
 
 /// Appends an event, again and again until the log has it.

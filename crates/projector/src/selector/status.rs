@@ -1,5 +1,6 @@
 //! How the selector's fold is doing, for readiness, metrics and answers.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use waybill_event::{ConfigPosition, LogTime};
@@ -37,6 +38,8 @@ pub struct Status {
     pub stopped_by: Option<String>,
     /// What was counted since this process began.
     pub counts: Counts,
+    /// Announcements that the log has taken since then, by event type and by what they are of (`source`, `model`).
+    pub transitions: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// What the selector's runner counted.

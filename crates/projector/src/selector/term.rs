@@ -311,8 +311,11 @@ impl<'a> Term<'a> {
     }
 
     fn sent(&self, sent: Sent) {
-        if sent == Sent::Transition {
-            self.tell(|status| status.counts.announced += 1);
+        if let Sent::Transition(told) = sent {
+            self.tell(|status| {
+                status.counts.announced += 1;
+                *status.transitions.entry(told).or_default() += 1;
+            });
         }
     }
 

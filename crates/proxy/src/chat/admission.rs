@@ -318,7 +318,6 @@ impl Parts<'_> {
             now: None,
         };
         let mut record = Box::new(Record::new(replica.clone(), reservation, story, Machine::new(opening)));
-        let unavailable = course.present().unavailable();
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;
@@ -350,7 +349,7 @@ impl Parts<'_> {
             begun = record.start(running);
         }
         if !begun {
-            let refusal = self.nobody(&course, unavailable);
+            let refusal = self.nobody(&course);
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
             record.end_acknowledged().await;
             return Admission::Ended { ids, refusal };
@@ -381,19 +380,21 @@ impl Parts<'_> {
         }
     }
 
-    /// The answer when nobody can be asked.
-    fn nobody(&self, course: &Course, unavailable: Option<Unavailable>) -> Refusal {
-        let plan = course.present();
-        if let [missing, ..] = plan.missing()
-            && plan.candidate_count() == 0
-        {
-            let message = format!(
-                "No source that is available to this API key offers what the request needs: {}.",
-                missing.as_str()
-            );
-            return Refusal::saying(PublicCode::CapabilityMissing, message);
+    /// The answer when nobody can be asked. What nobody can do at all is one thing, who is out for a while another.
+    fn nobody(&self, course: &Course) -> Refusal {
+        match (course.unavailable(), course.present().missing()) {
+            (None, [missing, ..]) => {
+                let message = format!(
+                    "No source that is available to this API key offers what the request needs: {}.",
+                    missing.as_str()
+                );
+                Refusal::saying(PublicCode::CapabilityMissing, message)
+            }
+            (unavailable, _) => {
+                let why = unavailable.unwrap_or_else(|| course.present().table().unavailable());
+                nobody(why, (self.replica.clock)().unwrap_or(self.now))
+            }
         }
-        nobody(unavailable.unwrap_or_else(|| plan.table().unavailable()), (self.replica.clock)().unwrap_or(self.now))
     }
 }
 

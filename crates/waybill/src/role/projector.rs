@@ -206,6 +206,13 @@ impl Role for Projector {
             }
             events.get_or_create(&labels).inc_by(fold.events);
         }
+        let transitions = Family::<OfTransition, Counter>::default();
+        let help = "Transitions of breakers, blocks and disablings that this process has announced";
+        registry.register("transitions", help, transitions.clone());
+        for ((event_type, of), count) in self.selector.status().transitions {
+            let labels = OfTransition { to: event_type.to_owned(), of: of.to_owned() };
+            transitions.get_or_create(&labels).inc_by(count);
+        }
         let counts = self.read_models.status(Projection::Traffic).counts;
         for (name, help, count) in [
             ("requests_declared_lost", "Requests whose owners this process declared lost", counts.declared_lost),
@@ -217,6 +224,12 @@ impl Role for Projector {
         }
         super::render(&registry)
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfTransition {
+    to: String,
+    of: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
