@@ -1,7 +1,7 @@
 //! Answers by a JSON schema that come from another model than the route's first: what doesn't match is a failed attempt
 //! and never seen, streamed or not.
 
-#![expect(clippy::unwrap_used, reason = "a suite fails by panicking")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a suite fails by panicking")]
 
 use serde_json::{Value, json};
 use waybill_testkit::upstream::{Reply, Source};

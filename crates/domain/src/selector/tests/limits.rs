@@ -82,8 +82,8 @@ fn a_limit_may_be_tried_again_a_minute_after_it_was_last_told() {
         );
     };
     let first = told(1, 1, 100, Strength::Hint, 86_400);
-    check(&[first.clone()], 159, false);
-    check(&[first.clone()], 160, true);
+    check(std::slice::from_ref(&first), 159, false);
+    check(std::slice::from_ref(&first), 160, true);
     // Whoever tried was told again, though of nothing longer.
     let again = told(2, 1, 165, Strength::Hint, 3_600);
     check(&[first.clone(), again.clone()], 224, false);
