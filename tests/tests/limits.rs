@@ -1,7 +1,7 @@
 //! Limits that upstreams tell of, where nobody else is left: short ones are waited out, long ones are tried again by one
 //! request at a time, and nobody is asked in between.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a suite fails by panicking")]
+#![expect(clippy::indexing_slicing, reason = "a suite fails by panicking")]
 
 use std::time::Duration;
 
