@@ -227,10 +227,10 @@ async fn incident(streamed: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_sick_model_takes_no_other_with_it_and_comes_back_by_its_probe() {
-    incident(false).await;
+    Box::pin(incident(false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_sick_model_of_streams_takes_no_other_with_it_and_comes_back_by_its_probe() {
-    incident(true).await;
+    Box::pin(incident(true)).await;
 }
