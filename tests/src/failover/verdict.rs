@@ -94,10 +94,13 @@ pub(super) fn of(seen: &Seen) -> Result {
     let mut why = checks.required.clone();
     why.extend(checks.advisory.iter().map(|what| format!("advisory: {what}")));
     if !rescued {
-        why.push(format!(
-            "not rescued: {:?}",
-            seen.calls.first().map(|called| called.answer.as_ref().map(waybill_testkit::Answer::text))
-        ));
+        let answer = seen.calls.first().map(|called| called.answer.as_ref().map(waybill_testkit::Answer::text));
+        let end = match answer {
+            Some(Ok(text)) => text.trim_end().lines().next_back().unwrap_or_default().to_owned(),
+            Some(Err(error)) => error.to_string(),
+            None => "no call was made".to_owned(),
+        };
+        why.push(format!("not rescued; it ended with: {end}"));
     }
     Result { variant: seen.variant, mark: checks.mark(rescued), why, took: longest }
 }
