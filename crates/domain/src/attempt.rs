@@ -221,20 +221,17 @@ impl Machine {
         }
     }
 
-    /// The order that is under way doesn't count; its source is left.
+    /// The order that is under way doesn't count; its source is left, with what its tries before have said.
     fn take_back(&mut self) -> Option<Source> {
-        let taken = self.current.take().map(|mut tally| {
-            tally.taken_back();
-            if tally.tries == 0 {
-                self.walk = self.walk.saturating_sub(1);
-                self.after_timeout = self.after_timeout.map(|asked| asked.saturating_sub(1));
-            }
-            let source = tally.candidate.source.source;
-            self.outcomes.extend(tally.finish());
-            source
-        });
+        let tally = self.current.as_mut()?;
+        tally.taken_back();
+        let source = tally.candidate.source.source;
+        if tally.tries == 0 {
+            self.walk = self.walk.saturating_sub(1);
+            self.after_timeout = self.after_timeout.map(|asked| asked.saturating_sub(1));
+        }
         self.leave();
-        taken
+        Some(source)
     }
 
     /// Content goes to the client: from here on nothing is tried again, unless the policy resumes what broke off. Not

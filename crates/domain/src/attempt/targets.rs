@@ -6,6 +6,7 @@ use waybill_event::selection::Chosen;
 use super::tests::Does::{self, Answer, Limited, Overflow, Quota, Status};
 use super::tests::{candidate, observation};
 use super::*;
+use crate::observation::{Ending, Observation, Shape};
 use crate::verdict::{RuleSet, classify};
 use Conclusion as C;
 
@@ -146,4 +147,33 @@ fn what_strains_the_ill_is_within_the_budget() {
     assert_eq!(asked.iter().map(|a| a.0).collect::<Vec<_>>(), [1, 2, 3], "a healthy one is never suppressed");
     let skipped: Vec<(u64, SkipReason)> = skips.iter().map(|skip| (skip.source.id, skip.why)).collect();
     assert!(skipped.iter().all(|(_, why)| *why == SkipReason::RetryBudget), "{skipped:?}");
+}
+
+#[test]
+fn a_further_try_that_is_passed_over_leaves_what_the_first_one_said() {
+    let of_model =
+        |target: u32| Candidate { upstream_model: format!("m{target}").into(), ..of_target(1, target, None) };
+    let mut targets = Targets(vec![vec![of_model(0)], vec![of_model(1)]], 99);
+    let mut machine = Machine::new(Opening::new(false, 0));
+    let mut now = Duration::ZERO;
+    let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
+    loop {
+        match machine.next(now, &mut targets, &mut |_| Ok(())) {
+            Step::Wait { until, .. } => now = until,
+            Step::Stop(_) => break,
+            // Its permit is somebody else's by now.
+            Step::Dispatch(order) if order.why == Chosen::SameSource => machine.passed_over(SkipReason::Probing),
+            Step::Dispatch(order) => {
+                asked.push(order.candidate.upstream_model.to_string());
+                let ending = Ending::Wrong2xx { status: 200, shape: Shape::EmptyOutput };
+                machine.failed(&classify(RuleSet::builtin(), &Observation { ending, ..observation(Status(500)) }));
+            }
+        }
+        outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
+    }
+    outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
+    assert_eq!(asked, ["m0", "m1"]);
+    let told: Vec<_> =
+        outcomes.iter().map(|o| (&*o.candidate.upstream_model, o.source_health, o.model_health)).collect();
+    assert_eq!(told, [("m0", Health::Ok, Health::Fail), ("m1", Health::None, Health::Fail)]);
 }

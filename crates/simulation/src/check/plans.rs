@@ -111,6 +111,8 @@ impl<'a> Walk<'a> {
         let fits = match (row.skip, attempt.why) {
             // What came between the plan and a later attempt is the calls' check.
             (_, _) if !first => true,
+            // What was softly blocked after the plan is a last resort at its turn.
+            (None, Chosen::LastResort) => attempt.place > 0,
             (None, why) => matches!(why, Chosen::First | Chosen::FailOver | Chosen::NextTarget),
             (Some(SkipReason::Probing), why) => why == Chosen::Probe,
             (Some(SkipReason::SoftBlocked), why) => why == Chosen::LastResort,
