@@ -117,3 +117,27 @@ async fn a_long_limit_of_the_last_source_is_tried_again_by_one_request_of_the_fl
     assert_eq!(lifted["data"]["block"], set.last().unwrap()["data"]["block"], "{set:#?}");
     bench.fleet.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_while_a_limit_is_waited_out_doesnt_lengthen_it_for_others() {
+    let bench = Bench::of(3).await;
+    let script = Source::default().times(2, &limited("3")).then(Reply::default());
+    let source = bench.channel("only", &["m"], 0, script).await;
+    bench.configured().await;
+    // Both are told of the limit and wait for its end; one of them doesn't stay.
+    let leaves = async {
+        let chat = bench.chat(1, "m");
+        let left = tokio::time::timeout(Duration::from_millis(1_500), chat.send()).await;
+        assert!(left.is_err(), "it was answered before it left");
+    };
+    let stays = async { bench.chat(1, "m").streamed().served().await };
+    let ((), answer) = tokio::join!(leaves, stays);
+    let story = bench.admin().history(answer.request()).await;
+    assert_eq!(story.asked().len(), 2, "{:#}", *story);
+    // Nor does it outlast itself: whoever waited tells of it when its time is over.
+    blocks(&bench, &source, 0).await;
+    for proxy in 1..=3 {
+        bench.chat(proxy, "m").served().await;
+    }
+    bench.fleet.stop().await;
+}

@@ -85,6 +85,8 @@ pub struct Record {
     running: Option<Running>,
     /// The running attempt's failure, until what follows it is known.
     failure: Option<Failure>,
+    /// When an attempt last failed.
+    failed_at: Duration,
     /// Masked evidence of failed attempts, by their number.
     evidence: Vec<(u32, Evidence)>,
     served: Option<SourceRef>,
@@ -117,6 +119,7 @@ impl Record {
             machine,
             running: None,
             failure: None,
+            failed_at: Duration::ZERO,
             evidence: Vec::new(),
             served: None,
             answering: None,

@@ -1,18 +1,22 @@
 //! Attempts fail: what each was, and what it says about its source.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use waybill_domain::attempt::Step;
+use waybill_domain::attempt::{Outcome, Step};
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Verdict, classify};
 use waybill_event::FailureKind;
-use waybill_event::failure::Health;
+use waybill_event::failure::{BlockVerdict, Health};
 use waybill_event::selection::Next;
 use waybill_event::traffic::{AttemptFinished, Evidence};
 use waybill_wire::mask::mask;
 
 use super::{Failure, Heard, Record, Running, drafts};
 use crate::emit::Drafts;
+
+/// What takes less than this wasn't a wait.
+const WAITED: Duration = Duration::from_millis(50);
 
 impl Record {
     /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
@@ -23,6 +27,7 @@ impl Record {
             let now = self.now();
             self.machine.committed(now);
         }
+        self.failed_at = self.now();
         self.machine.failed(&verdict);
         let rule = verdict.rule.clone();
         self.failure = Some(Failure { verdict, observation, heard });
@@ -76,8 +81,23 @@ impl Record {
     pub(super) fn outcomes(&mut self, drafts: &mut Drafts) {
         while let Some(outcome) = self.machine.take_outcome() {
             let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
+            let since = self.now().saturating_sub(self.failed_at);
+            let outcome = Outcome { block: outcome.block.and_then(|block| left_of(block, since)), ..outcome };
             drafts.push(self.story.outcome(&outcome, self.used, usage));
         }
+    }
+}
+
+/// What is left of a block that is told so long after its cause: a source that was waited for is told of when it is left,
+/// and its limit ends when the upstream said.
+fn left_of(block: BlockVerdict, since: Duration) -> Option<BlockVerdict> {
+    match block {
+        BlockVerdict::Block { strength, model_only, duration_ms } if since >= WAITED => {
+            let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+            let left = duration_ms.checked_sub(since).filter(|left| *left > 0);
+            left.map(|duration_ms| BlockVerdict::Block { strength, model_only, duration_ms })
+        }
+        BlockVerdict::Block { .. } | BlockVerdict::Disable { .. } => Some(block),
     }
 }
 
