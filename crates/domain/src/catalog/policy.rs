@@ -39,7 +39,10 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
         let id = scope.to_string();
         return Err(Rejection::VersionConflict { entity: Policy::ENTITY, id, expected: *expected, actual });
     }
-    subject_exists(catalog, scope)?;
+    // What a scope overrides can be taken back also when nobody has that scope any more.
+    if !(selector.is_empty() && request.is_empty()) {
+        subject_exists(catalog, scope)?;
+    }
     numbers::check(&new)?;
     let Some(old) = old else {
         if selector.is_empty() && request.is_empty() {

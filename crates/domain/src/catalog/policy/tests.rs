@@ -89,6 +89,23 @@ fn an_empty_policy_takes_back_what_was_set() {
 }
 
 #[test]
+fn what_nobody_comes_under_any_more_can_be_taken_back_but_not_set() {
+    let mut catalog = catalog();
+    set(&mut catalog, "route:smart", r#"{"request": {"deadline_ms": 1000}}"#).unwrap();
+    let id = catalog.route_named("smart").unwrap().id;
+    run(&mut catalog, &catalog::Command::Route(route::Command::Delete { id, expected: None })).unwrap();
+    let by_id = format!("route:{id}");
+    let refused = set(&mut catalog, &by_id, r#"{"request": {"deadline_ms": 2000}}"#);
+    assert!(matches!(refused, Err(Rejection::NotFound { entity: "route", .. })), "{refused:?}");
+    // A manifest that prunes takes it back, and goes on.
+    let manifest = serde_json::from_str(r#"{"prune": true}"#).unwrap();
+    let plan = catalog::manifest::plan(&catalog, &manifest, &catalog::manifest::Supplies::default()).unwrap();
+    assert!(plan.steps.iter().any(|step| step.diff.entity == "policy"), "{plan:?}");
+    set(&mut catalog, &by_id, "{}").unwrap();
+    assert!(catalog.policies.values().all(|policy| policy.request.is_empty()));
+}
+
+#[test]
 fn numbers_out_of_bounds_or_out_of_place_are_refused() {
     let mut catalog = catalog();
     let mut check = |scope: &str, numbers: &str| {
