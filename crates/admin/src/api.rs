@@ -7,6 +7,7 @@ mod config_history;
 mod groups;
 mod interventions;
 mod keys;
+mod named;
 mod policy;
 mod requests;
 mod routes;
@@ -23,7 +24,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use waybill_domain::catalog::GroupRef;
+use waybill_event::config::{Channel, Group, Key, Route};
 
 use self::view::Subject;
 use crate::State;
@@ -39,26 +40,26 @@ const READABLE: Duration = Duration::from_secs(1);
 /// The whole API.
 pub fn router(state: State) -> Router {
     let api = Router::new()
-        .route("/channels", get(channels::list).post(channels::create))
-        .route("/channels/{id}", get(channels::show).patch(channels::edit).delete(channels::delete))
-        .route("/channels/{id}/enable", post(channels::enable))
-        .route("/channels/{id}/disable", post(channels::disable))
+        .route("/channels", get(named::list::<Channel>).post(channels::create))
+        .route("/channels/{id}", get(named::show::<Channel>).patch(channels::edit).delete(named::end::<Channel>))
+        .route("/channels/{id}/enable", post(named::enable::<Channel>))
+        .route("/channels/{id}/disable", post(named::disable::<Channel>))
         .route("/channels/{id}/test", post(channels::upstream::test))
         .route("/channels/{id}/fetch-models", post(channels::upstream::fetch_models))
-        .route("/groups", get(groups::list).post(groups::create))
-        .route("/groups/{id}", get(groups::show).patch(groups::edit).delete(groups::delete))
-        .route("/groups/{id}/enable", post(groups::enable))
-        .route("/groups/{id}/disable", post(groups::disable))
-        .route("/keys", get(keys::list).post(keys::issue))
-        .route("/keys/{id}", get(keys::show).patch(keys::edit).delete(keys::revoke))
-        .route("/keys/{id}/enable", post(keys::enable))
-        .route("/keys/{id}/disable", post(keys::disable))
+        .route("/groups", get(named::list::<Group>).post(groups::create))
+        .route("/groups/{id}", get(named::show::<Group>).patch(groups::edit).delete(named::end::<Group>))
+        .route("/groups/{id}/enable", post(named::enable::<Group>))
+        .route("/groups/{id}/disable", post(named::disable::<Group>))
+        .route("/keys", get(named::list::<Key>).post(keys::issue))
+        .route("/keys/{id}", get(named::show::<Key>).patch(keys::edit).delete(named::end::<Key>))
+        .route("/keys/{id}/enable", post(named::enable::<Key>))
+        .route("/keys/{id}/disable", post(named::disable::<Key>))
         .route("/admin-tokens", get(admin_tokens::list).post(admin_tokens::issue))
         .route("/admin-tokens/{id}", axum::routing::delete(admin_tokens::revoke))
-        .route("/routes", get(routes::list).post(routes::create))
-        .route("/routes/{id}", get(routes::show).patch(routes::edit).delete(routes::delete))
-        .route("/routes/{id}/enable", post(routes::enable))
-        .route("/routes/{id}/disable", post(routes::disable))
+        .route("/routes", get(named::list::<Route>).post(routes::create))
+        .route("/routes/{id}", get(named::show::<Route>).patch(routes::edit).delete(named::end::<Route>))
+        .route("/routes/{id}/enable", post(named::enable::<Route>))
+        .route("/routes/{id}/disable", post(named::disable::<Route>))
         .route("/policy", get(policy::show).put(policy::set))
         .route("/apply", post(apply::apply))
         .route("/config-history", get(config_history::list))
@@ -78,11 +79,6 @@ pub fn router(state: State) -> Router {
 
 /// A handler's answer.
 type Answer = Result<Response, Problem>;
-
-/// An entity's id or name, as the path has it: digits are an id.
-fn reference(text: &str) -> GroupRef {
-    text.parse().map_or_else(|_| GroupRef::Name(text.to_owned()), GroupRef::Id)
-}
 
 /// Makes an edit and answers with its position, whether it is readable in the read model yet, and the entity as it is
 /// now. `subject` tells which entity that is where nothing changed.

@@ -11,6 +11,7 @@ mod credential;
 mod group;
 mod history;
 mod key;
+mod named;
 mod output;
 mod policy;
 mod reason;

@@ -4,23 +4,21 @@ pub(super) mod upstream;
 
 use std::sync::Arc;
 
-use axum::Json as Body;
 use axum::extract::{Path, State as Held};
-use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use waybill_domain::catalog::manifest::ModelEntry;
 use waybill_domain::catalog::{Catalog, Command, GroupRef, channel};
+use waybill_event::ChannelId;
 use waybill_event::config::{Channel, ChannelModel, Limits};
-use waybill_event::{ChannelId, GroupId};
 use waybill_secret::SecretString;
 
+use super::named::{Act, Named, find};
 use super::view::{self, Subject};
-use super::{Answer, answer_edit, member, reference};
+use super::{Answer, answer_edit};
 use crate::State;
 use crate::edit::{Author, ChannelWish, EditError};
-use crate::problem::Problem;
 use crate::request::{Expected, Json, because};
 
 /// A new channel.
@@ -72,24 +70,37 @@ fn models(entries: Vec<ModelEntry>) -> Vec<ChannelModel> {
     entries.into_iter().map(ChannelModel::from).collect()
 }
 
-fn find(catalog: &Catalog, text: &str) -> Result<Arc<Channel>, Problem> {
-    let found = match reference(text) {
-        GroupRef::Id(id) => catalog.channels.get(&ChannelId::new(GroupId::get(id))),
-        GroupRef::Name(name) => catalog.channel_named(&name),
-    };
-    found.cloned().ok_or_else(|| Problem::not_found(format!("there is no channel {text}")))
-}
+impl Named for Channel {
+    const ONE: &'static str = "channel";
+    const MANY: &'static str = "channels";
 
-pub(super) async fn list(Held(state): Held<State>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let channels: Vec<Value> = catalog.channels.values().map(|c| view::channel(&catalog, c)).collect();
-    Ok(Body(member("channels", channels)).into_response())
-}
+    fn called(catalog: &Catalog, reference: &GroupRef) -> Option<Arc<Self>> {
+        match reference {
+            GroupRef::Id(id) => catalog.channels.get(&ChannelId::new(id.get())).cloned(),
+            GroupRef::Name(name) => catalog.channel_named(name).cloned(),
+        }
+    }
 
-pub(super) async fn show(Held(state): Held<State>, Path(id): Path<String>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let channel = find(&catalog, &id)?;
-    Ok(Body(view::channel(&catalog, &channel)).into_response())
+    fn all(catalog: &Catalog) -> impl Iterator<Item = &Arc<Self>> {
+        catalog.channels.values()
+    }
+
+    fn view(&self, catalog: &Catalog) -> Value {
+        view::channel(catalog, self)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Channel(self.id)
+    }
+
+    fn command(&self, act: Act, expected: Option<u64>) -> Command {
+        let id = self.id;
+        Command::Channel(match act {
+            Act::Enable => channel::Command::Enable { id, expected },
+            Act::Disable => channel::Command::Disable { id, expected },
+            Act::End => channel::Command::Delete { id, expected },
+        })
+    }
 }
 
 pub(super) async fn create(Held(state): Held<State>, author: Author, Json(new): Json<NewChannel>) -> Answer {
@@ -118,7 +129,7 @@ pub(super) async fn edit(
     Json(edit): Json<EditChannel>,
 ) -> Answer {
     let author = because(author, edit.reason)?;
-    let id = find(&state.fold().view().catalog, &id)?.id;
+    let id = find::<Channel>(&state.fold().view().catalog, &id)?.id;
     let expected = expected.needed(edit.expected_version)?;
     let patch = channel::Patch {
         name: edit.name,
@@ -136,36 +147,6 @@ pub(super) async fn edit(
     };
     let command = channel::Command::Edit { id, expected, patch: Box::new(patch) };
     run(&state, &author, command, edit.credential.flatten(), StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn enable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, channel::Command::Enable { id, expected }, None, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn disable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, channel::Command::Disable { id, expected }, None, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn delete(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, channel::Command::Delete { id, expected }, None, StatusCode::OK, None).await
 }
 
 async fn run(

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::Json as Body;
 use axum::extract::{Path, State as Held};
-use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,11 +10,11 @@ use waybill_domain::catalog::{Catalog, Command, GroupRef, group};
 use waybill_event::GroupId;
 use waybill_event::config::Group;
 
+use super::named::{Act, Named, find};
 use super::view::{self, Subject};
-use super::{Answer, answer_edit, member, reference};
+use super::{Answer, answer_edit};
 use crate::State;
 use crate::edit::Author;
-use crate::problem::Problem;
 use crate::request::{Expected, Json, because};
 
 /// A new group.
@@ -37,23 +35,37 @@ pub(super) struct EditGroup {
     reason: Option<String>,
 }
 
-fn find(catalog: &Catalog, text: &str) -> Result<Arc<Group>, Problem> {
-    let found = match reference(text) {
-        GroupRef::Id(id) => catalog.groups.get(&id),
-        GroupRef::Name(name) => catalog.group_named(&name),
-    };
-    found.cloned().ok_or_else(|| Problem::not_found(format!("there is no group {text}")))
-}
+impl Named for Group {
+    const ONE: &'static str = "group";
+    const MANY: &'static str = "groups";
 
-pub(super) async fn list(Held(state): Held<State>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let groups: Vec<Value> = catalog.groups.values().map(|group| view::group(group)).collect();
-    Ok(Body(member("groups", groups)).into_response())
-}
+    fn called(catalog: &Catalog, reference: &GroupRef) -> Option<Arc<Self>> {
+        match reference {
+            GroupRef::Id(id) => catalog.groups.get(id).cloned(),
+            GroupRef::Name(name) => catalog.group_named(name).cloned(),
+        }
+    }
 
-pub(super) async fn show(Held(state): Held<State>, Path(id): Path<String>) -> Answer {
-    let group = find(&state.fold().view().catalog, &id)?;
-    Ok(Body(view::group(&group)).into_response())
+    fn all(catalog: &Catalog) -> impl Iterator<Item = &Arc<Self>> {
+        catalog.groups.values()
+    }
+
+    fn view(&self, _: &Catalog) -> Value {
+        view::group(self)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Group(self.id)
+    }
+
+    fn command(&self, act: Act, expected: Option<u64>) -> Command {
+        let id = self.id;
+        Command::Group(match act {
+            Act::Enable => group::Command::Enable { id, expected },
+            Act::Disable => group::Command::Disable { id, expected },
+            Act::End => group::Command::Delete { id, expected },
+        })
+    }
 }
 
 pub(super) async fn create(Held(state): Held<State>, author: Author, Json(new): Json<NewGroup>) -> Answer {
@@ -70,39 +82,9 @@ pub(super) async fn edit(
     Json(edit): Json<EditGroup>,
 ) -> Answer {
     let author = because(author, edit.reason)?;
-    let id = find(&state.fold().view().catalog, &id)?.id;
+    let id = find::<Group>(&state.fold().view().catalog, &id)?.id;
     let expected = expected.needed(edit.expected_version)?;
     run(&state, &author, group::Command::Edit { id, expected, name: edit.name }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn enable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, group::Command::Enable { id, expected }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn disable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, group::Command::Disable { id, expected }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn delete(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, group::Command::Delete { id, expected }, StatusCode::OK, None).await
 }
 
 async fn run(

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::Json as Body;
 use axum::extract::{Path, State as Held};
-use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,10 +12,10 @@ use waybill_event::{KeyId, LogTime};
 use waybill_secret::TokenKind;
 
 use super::channels::given;
+use super::named::{Act, Named, find};
 use super::view::{self, Subject};
-use super::{Answer, answer_committed, answer_edit, member, reference};
+use super::{Answer, answer_committed, answer_edit};
 use crate::edit::{Author, EditError};
-use crate::problem::Problem;
 use crate::request::{Expected, Json, because};
 use crate::{State, tokens};
 
@@ -47,24 +45,37 @@ pub(super) struct EditKey {
     reason: Option<String>,
 }
 
-fn find(catalog: &Catalog, text: &str) -> Result<Arc<Key>, Problem> {
-    let found = match reference(text) {
-        GroupRef::Id(id) => catalog.keys.get(&KeyId::new(id.get())),
-        GroupRef::Name(name) => catalog.key_named(&name),
-    };
-    found.cloned().ok_or_else(|| Problem::not_found(format!("there is no key {text}")))
-}
+impl Named for Key {
+    const ONE: &'static str = "key";
+    const MANY: &'static str = "keys";
 
-pub(super) async fn list(Held(state): Held<State>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let keys: Vec<Value> = catalog.keys.values().map(|key| view::key(&catalog, key)).collect();
-    Ok(Body(member("keys", keys)).into_response())
-}
+    fn called(catalog: &Catalog, reference: &GroupRef) -> Option<Arc<Self>> {
+        match reference {
+            GroupRef::Id(id) => catalog.keys.get(&KeyId::new(id.get())).cloned(),
+            GroupRef::Name(name) => catalog.key_named(name).cloned(),
+        }
+    }
 
-pub(super) async fn show(Held(state): Held<State>, Path(id): Path<String>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let key = find(&catalog, &id)?;
-    Ok(Body(view::key(&catalog, &key)).into_response())
+    fn all(catalog: &Catalog) -> impl Iterator<Item = &Arc<Self>> {
+        catalog.keys.values()
+    }
+
+    fn view(&self, catalog: &Catalog) -> Value {
+        view::key(catalog, self)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Key(self.id)
+    }
+
+    fn command(&self, act: Act, expected: Option<u64>) -> Command {
+        let id = self.id;
+        Command::Key(match act {
+            Act::Enable => key::Command::Enable { id, expected },
+            Act::Disable => key::Command::Disable { id, expected },
+            Act::End => key::Command::Revoke { id, expected },
+        })
+    }
 }
 
 pub(super) async fn issue(Held(state): Held<State>, author: Author, Json(new): Json<NewKey>) -> Answer {
@@ -94,40 +105,10 @@ pub(super) async fn edit(
     Json(edit): Json<EditKey>,
 ) -> Answer {
     let author = because(author, edit.reason)?;
-    let id = find(&state.fold().view().catalog, &id)?.id;
+    let id = find::<Key>(&state.fold().view().catalog, &id)?.id;
     let expected = expected.needed(edit.expected_version)?;
     let patch = key::Patch { name: edit.name, group: edit.group, models: edit.models, expires_at: edit.expires_at };
     run(&state, &author, key::Command::Edit { id, expected, patch }, Some(id)).await
-}
-
-pub(super) async fn enable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, key::Command::Enable { id, expected }, Some(id)).await
-}
-
-pub(super) async fn disable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, key::Command::Disable { id, expected }, Some(id)).await
-}
-
-pub(super) async fn revoke(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, key::Command::Revoke { id, expected }, None).await
 }
 
 async fn run(state: &State, author: &Author, command: key::Command, subject: Option<KeyId>) -> Answer {

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::Json as Body;
 use axum::extract::{Path, State as Held};
-use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,11 +11,11 @@ use waybill_domain::catalog::{Catalog, Command, GroupRef, route};
 use waybill_event::RouteId;
 use waybill_event::config::{Route, Target};
 
+use super::named::{Act, Named, find};
 use super::view::{self, Subject};
-use super::{Answer, answer_edit, member};
+use super::{Answer, answer_edit};
 use crate::State;
 use crate::edit::Author;
-use crate::problem::Problem;
 use crate::request::{Expected, Json, because};
 
 /// A new route.
@@ -47,25 +45,37 @@ fn targets(entries: Vec<TargetEntry>) -> Vec<Target> {
     entries.into_iter().map(Target::from).collect()
 }
 
-/// Digits are an id; a route whose name is digits is found by its id only.
-fn find(catalog: &Catalog, text: &str) -> Result<Arc<Route>, Problem> {
-    let found = match text.parse() {
-        Ok(id) => catalog.routes.get(&RouteId::new(id)),
-        Err(_) => catalog.route_named(text),
-    };
-    found.cloned().ok_or_else(|| Problem::not_found(format!("there is no route {text}")))
-}
+impl Named for Route {
+    const ONE: &'static str = "route";
+    const MANY: &'static str = "routes";
 
-pub(super) async fn list(Held(state): Held<State>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let routes: Vec<Value> = catalog.routes.values().map(|route| view::route(&catalog, route)).collect();
-    Ok(Body(member("routes", routes)).into_response())
-}
+    fn called(catalog: &Catalog, reference: &GroupRef) -> Option<Arc<Self>> {
+        match reference {
+            GroupRef::Id(id) => catalog.routes.get(&RouteId::new(id.get())).cloned(),
+            GroupRef::Name(name) => catalog.route_named(name).cloned(),
+        }
+    }
 
-pub(super) async fn show(Held(state): Held<State>, Path(id): Path<String>) -> Answer {
-    let catalog = state.fold().view().catalog;
-    let route = find(&catalog, &id)?;
-    Ok(Body(view::route(&catalog, &route)).into_response())
+    fn all(catalog: &Catalog) -> impl Iterator<Item = &Arc<Self>> {
+        catalog.routes.values()
+    }
+
+    fn view(&self, catalog: &Catalog) -> Value {
+        view::route(catalog, self)
+    }
+
+    fn subject(&self) -> Subject {
+        Subject::Route(self.id)
+    }
+
+    fn command(&self, act: Act, expected: Option<u64>) -> Command {
+        let id = self.id;
+        Command::Route(match act {
+            Act::Enable => route::Command::Enable { id, expected },
+            Act::Disable => route::Command::Disable { id, expected },
+            Act::End => route::Command::Delete { id, expected },
+        })
+    }
 }
 
 pub(super) async fn create(Held(state): Held<State>, author: Author, Json(new): Json<NewRoute>) -> Answer {
@@ -87,40 +97,10 @@ pub(super) async fn edit(
     Json(edit): Json<EditRoute>,
 ) -> Answer {
     let author = because(author, edit.reason)?;
-    let id = find(&state.fold().view().catalog, &id)?.id;
+    let id = find::<Route>(&state.fold().view().catalog, &id)?.id;
     let expected = expected.needed(edit.expected_version)?;
     let patch = route::Patch { name: edit.name, targets: edit.targets.map(targets), groups: edit.groups };
     run(&state, &author, route::Command::Edit { id, expected, patch }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn enable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, route::Command::Enable { id, expected }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn disable(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, route::Command::Disable { id, expected }, StatusCode::OK, Some(id)).await
-}
-
-pub(super) async fn delete(
-    Held(state): Held<State>,
-    author: Author,
-    Path(id): Path<String>,
-    Expected(expected): Expected,
-) -> Answer {
-    let id = find(&state.fold().view().catalog, &id)?.id;
-    run(&state, &author, route::Command::Delete { id, expected }, StatusCode::OK, None).await
 }
 
 async fn run(

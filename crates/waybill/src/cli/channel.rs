@@ -7,8 +7,11 @@ use super::Usage;
 use super::api::Api;
 use super::capabilities::split;
 use super::credential::Credential;
-use super::output::{Table, edited, inner, list, member, plain};
-use super::reason::{Reason, Version, members, put};
+use super::named::Named;
+use super::output::{Table, inner, list, member, plain};
+use super::reason::{Reason, Version, put};
+
+const CHANNELS: Named = Named { one: "channel", many: "channels" };
 
 /// Channels: API keys at base URLs.
 #[derive(Debug, Subcommand)]
@@ -196,15 +199,7 @@ impl Channel {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
         match self {
             Self::List => listed(api).await,
-            Self::Show(which) => {
-                let shown = api.get(&["channels", &which.channel], &[]).await?;
-                if api.wants_json() {
-                    api.out().json(&shown)?
-                } else {
-                    api.out().line(&members(&shown))?
-                }
-                Ok(())
-            }
+            Self::Show(which) => CHANNELS.show(api, &which.channel).await,
             Self::Create(create) => {
                 let mut body = Map::new();
                 put(&mut body, "name", Some(create.name));
@@ -213,15 +208,12 @@ impl Channel {
                 put(&mut body, "enabled", Some(!create.disabled));
                 create.settings.put(&mut body, &Value::Null)?;
                 let answer = api.post(&["channels"], &[], &Value::Object(body)).await?;
-                told(api, &answer, "created")
+                CHANNELS.told(api, &answer, "created")
             }
             Self::Edit(edit) => edit.run(api).await,
-            Self::Enable(switch) => switched(api, &switch, "enable", "enabled").await,
-            Self::Disable(switch) => switched(api, &switch, "disable", "disabled").await,
-            Self::Delete(Switch { channel, version }) => {
-                let answer = api.delete(&["channels", &channel], &[version.parameter()]).await?;
-                told(api, &answer, "deleted")
-            }
+            Self::Enable(Switch { channel, version }) => CHANNELS.enable(api, &channel, &version).await,
+            Self::Disable(Switch { channel, version }) => CHANNELS.disable(api, &channel, &version).await,
+            Self::Delete(Switch { channel, version }) => CHANNELS.end(api, &channel, &version, "deleted").await,
             Self::Test(test) => tested(api, test).await,
             Self::FetchModels(which) => fetched(api, &which.channel).await,
         }
@@ -256,22 +248,8 @@ impl Edit {
             body.insert("expected_version".to_owned(), held.get("version").cloned().unwrap_or_default());
         }
         let answer = api.patch(&path, &Value::Object(body)).await?;
-        told(api, &answer, "edited")
+        CHANNELS.told(api, &answer, "edited")
     }
-}
-
-fn told(api: &Api, answer: &Value, done: &str) -> anyhow::Result<()> {
-    if api.wants_json() {
-        api.out().json(answer)?
-    } else {
-        api.out().line(&edited(answer, "channel", done))?
-    }
-    Ok(())
-}
-
-async fn switched(api: &Api, switch: &Switch, verb: &str, done: &str) -> anyhow::Result<()> {
-    let answer = api.post(&["channels", &switch.channel, verb], &[switch.version.parameter()], &json!({})).await?;
-    told(api, &answer, done)
 }
 
 async fn listed(api: &Api) -> anyhow::Result<()> {

@@ -1,11 +1,14 @@
 //! `waybill group`.
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::api::Api;
-use super::output::{Table, edited, list, member};
-use super::reason::{Reason, Version, members, put};
+use super::named::Named;
+use super::output::{Table, list, member};
+use super::reason::{Reason, Version, put};
+
+const GROUPS: Named = Named { one: "group", many: "groups" };
 
 /// Groups: what keys belong to and sources serve.
 #[derive(Debug, Subcommand)]
@@ -69,20 +72,12 @@ impl Group {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
         match self {
             Self::List => listed(api).await,
-            Self::Show(which) => {
-                let shown = api.get(&["groups", &which.group], &[]).await?;
-                if api.wants_json() {
-                    api.out().json(&shown)?
-                } else {
-                    api.out().line(&members(&shown))?
-                }
-                Ok(())
-            }
+            Self::Show(which) => GROUPS.show(api, &which.group).await,
             Self::Create(create) => {
                 let mut body = Map::new();
                 put(&mut body, "name", Some(create.name));
                 create.reason.put(&mut body);
-                told(api, &api.post(&["groups"], &[], &Value::Object(body)).await?, "created")
+                GROUPS.told(api, &api.post(&["groups"], &[], &Value::Object(body)).await?, "created")
             }
             Self::Edit(edit) => {
                 let path = ["groups", edit.group.as_str()];
@@ -90,29 +85,13 @@ impl Group {
                 put(&mut body, "name", Some(edit.name));
                 edit.reason.put(&mut body);
                 edit.version.put(api, &path, &mut body).await?;
-                told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
+                GROUPS.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
             }
-            Self::Enable(switch) => switched(api, &switch, "enable", "enabled").await,
-            Self::Disable(switch) => switched(api, &switch, "disable", "disabled").await,
-            Self::Delete(Switch { group, version }) => {
-                told(api, &api.delete(&["groups", &group], &[version.parameter()]).await?, "deleted")
-            }
+            Self::Enable(Switch { group, version }) => GROUPS.enable(api, &group, &version).await,
+            Self::Disable(Switch { group, version }) => GROUPS.disable(api, &group, &version).await,
+            Self::Delete(Switch { group, version }) => GROUPS.end(api, &group, &version, "deleted").await,
         }
     }
-}
-
-fn told(api: &Api, answer: &Value, done: &str) -> anyhow::Result<()> {
-    if api.wants_json() {
-        api.out().json(answer)?
-    } else {
-        api.out().line(&edited(answer, "group", done))?
-    }
-    Ok(())
-}
-
-async fn switched(api: &Api, switch: &Switch, verb: &str, done: &str) -> anyhow::Result<()> {
-    let answer = api.post(&["groups", &switch.group, verb], &[switch.version.parameter()], &json!({})).await?;
-    told(api, &answer, done)
 }
 
 async fn listed(api: &Api) -> anyhow::Result<()> {

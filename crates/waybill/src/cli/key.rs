@@ -1,12 +1,15 @@
 //! `waybill key`.
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::api::Api;
 use super::channel::group;
+use super::named::Named;
 use super::output::{Table, edited, list, member};
-use super::reason::{Reason, Version, members, put};
+use super::reason::{Reason, Version, put};
+
+const KEYS: Named = Named { one: "key", many: "keys" };
 
 /// Client keys.
 #[derive(Debug, Subcommand)]
@@ -94,22 +97,12 @@ impl Key {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
         match self {
             Self::List => listed(api).await,
-            Self::Show(which) => {
-                let shown = api.get(&["keys", &which.key], &[]).await?;
-                if api.wants_json() {
-                    api.out().json(&shown)?
-                } else {
-                    api.out().line(&members(&shown))?
-                }
-                Ok(())
-            }
+            Self::Show(which) => KEYS.show(api, &which.key).await,
             Self::Issue(issue) => issued(api, issue).await,
             Self::Edit(edit) => edit.run(api).await,
-            Self::Enable(switch) => switched(api, &switch, "enable", "enabled").await,
-            Self::Disable(switch) => switched(api, &switch, "disable", "disabled").await,
-            Self::Revoke(Switch { key, version }) => {
-                told(api, &api.delete(&["keys", &key], &[version.parameter()]).await?, "revoked")
-            }
+            Self::Enable(Switch { key, version }) => KEYS.enable(api, &key, &version).await,
+            Self::Disable(Switch { key, version }) => KEYS.disable(api, &key, &version).await,
+            Self::Revoke(Switch { key, version }) => KEYS.end(api, &key, &version, "revoked").await,
         }
     }
 }
@@ -127,17 +120,8 @@ impl Edit {
         }
         self.reason.put(&mut body);
         self.version.put(api, &path, &mut body).await?;
-        told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
+        KEYS.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
     }
-}
-
-fn told(api: &Api, answer: &Value, done: &str) -> anyhow::Result<()> {
-    if api.wants_json() {
-        api.out().json(answer)?
-    } else {
-        api.out().line(&edited(answer, "key", done))?
-    }
-    Ok(())
 }
 
 async fn issued(api: &Api, issue: Issue) -> anyhow::Result<()> {
@@ -155,11 +139,6 @@ async fn issued(api: &Api, issue: Issue) -> anyhow::Result<()> {
     out.line(&edited(&answer, "key", "issued"))?;
     out.line("It is shown this once and never again:")?;
     Ok(out.line(&member(&answer, "token"))?)
-}
-
-async fn switched(api: &Api, switch: &Switch, verb: &str, done: &str) -> anyhow::Result<()> {
-    let answer = api.post(&["keys", &switch.key, verb], &[switch.version.parameter()], &json!({})).await?;
-    told(api, &answer, done)
 }
 
 async fn listed(api: &Api) -> anyhow::Result<()> {

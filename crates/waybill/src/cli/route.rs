@@ -6,9 +6,12 @@ use serde_json::{Map, Value, json};
 use super::api::Api;
 use super::capabilities::split;
 use super::channel::group;
-use super::output::{Table, edited, list, member};
-use super::reason::{Reason, Version, members, put};
+use super::named::Named;
+use super::output::{Table, list, member};
+use super::reason::{Reason, Version, put};
 use super::{Usage, output};
+
+const ROUTES: Named = Named { one: "route", many: "routes" };
 
 /// Routes: client-visible model names with the models that serve them.
 #[derive(Debug, Subcommand)]
@@ -107,15 +110,7 @@ impl Route {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
         match self {
             Self::List => listed(api).await,
-            Self::Show(which) => {
-                let shown = api.get(&["routes", &which.route], &[]).await?;
-                if api.wants_json() {
-                    api.out().json(&shown)?
-                } else {
-                    api.out().line(&members(&shown))?
-                }
-                Ok(())
-            }
+            Self::Show(which) => ROUTES.show(api, &which.route).await,
             Self::Create(create) => {
                 let mut body = Map::new();
                 put(&mut body, "name", Some(create.name));
@@ -123,7 +118,7 @@ impl Route {
                 put(&mut body, "groups", Some(groups(&create.groups)));
                 put(&mut body, "enabled", Some(!create.disabled));
                 create.reason.put(&mut body);
-                told(api, &api.post(&["routes"], &[], &Value::Object(body)).await?, "created")
+                ROUTES.told(api, &api.post(&["routes"], &[], &Value::Object(body)).await?, "created")
             }
             Self::Edit(edit) => {
                 let path = ["routes", edit.route.as_str()];
@@ -134,29 +129,13 @@ impl Route {
                 put(&mut body, "groups", wanted);
                 edit.reason.put(&mut body);
                 edit.version.put(api, &path, &mut body).await?;
-                told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
+                ROUTES.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
             }
-            Self::Enable(switch) => switched(api, &switch, "enable", "enabled").await,
-            Self::Disable(switch) => switched(api, &switch, "disable", "disabled").await,
-            Self::Delete(Switch { route, version }) => {
-                told(api, &api.delete(&["routes", &route], &[version.parameter()]).await?, "deleted")
-            }
+            Self::Enable(Switch { route, version }) => ROUTES.enable(api, &route, &version).await,
+            Self::Disable(Switch { route, version }) => ROUTES.disable(api, &route, &version).await,
+            Self::Delete(Switch { route, version }) => ROUTES.end(api, &route, &version, "deleted").await,
         }
     }
-}
-
-fn told(api: &Api, answer: &Value, done: &str) -> anyhow::Result<()> {
-    if api.wants_json() {
-        api.out().json(answer)?
-    } else {
-        api.out().line(&edited(answer, "route", done))?
-    }
-    Ok(())
-}
-
-async fn switched(api: &Api, switch: &Switch, verb: &str, done: &str) -> anyhow::Result<()> {
-    let answer = api.post(&["routes", &switch.route, verb], &[switch.version.parameter()], &json!({})).await?;
-    told(api, &answer, done)
 }
 
 async fn listed(api: &Api) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use waybill_event::config::Channel;
 use waybill_upstream::{Limits, Target};
 use waybill_wire::mask::mask;
 
-use super::find;
+use super::super::named::find;
 use crate::State;
 use crate::api::Answer;
 use crate::probe::{Tried, target, try_chat};
@@ -29,7 +29,7 @@ pub(in crate::api) struct Which {
 }
 
 fn reach(state: &State, id: &str) -> Result<(Arc<Channel>, Target), Problem> {
-    let channel = find(&state.fold().view().catalog, id)?;
+    let channel = find::<Channel>(&state.fold().view().catalog, id)?;
     let conflict = |code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail);
     let Some(credential) = &channel.credential else {
         return Err(conflict("no_credential", "the channel has no credential".to_owned()));
