@@ -10,7 +10,8 @@ use super::replies::{always, invalid, told, turns, well};
 use super::script::{MODEL, ask, script};
 use super::stage::{Stage, brief};
 
-const UPSTREAM_KEY: &str = "sk-CANARYUP1234567890abcdef";
+/// Looks like a key, so that it must be masked, and is none.
+const UPSTREAM_KEY: &str = concat!("sk-", "CANARYUP1234567890abcdef");
 
 pub(super) fn scripts() -> Vec<Script> {
     vec![

@@ -1,5 +1,7 @@
 //! From the first byte to the admission: authenticate, read, peek, authorise, plan, and write it down.
 
+mod first;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use waybill_domain::attempt::{Machine, Opening, Order, Policy, Step};
+use waybill_domain::attempt::{Machine, Opening, Policy};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot};
 use waybill_domain::needs::Needs;
@@ -23,13 +25,14 @@ use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::headers;
 use waybill_wire::peek::{Peek, PeekError, peek};
 
-use super::prepare;
+use first::{First, choose};
+
 use crate::answer::{Ids, Refusal};
 use crate::course::{Course, Wish};
 use crate::emit::EmitError;
 use crate::inbound::{Wishes, discard_refused, read_body, token};
 use crate::metrics::Unacknowledged;
-use crate::record::{Record, Running, Story};
+use crate::record::{Record, Story};
 use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
 
@@ -394,74 +397,6 @@ impl Parts<'_> {
                 let why = unavailable.unwrap_or_else(|| course.present().table().unavailable());
                 nobody(why, (self.replica.clock)().unwrap_or(self.now))
             }
-        }
-    }
-}
-
-/// The first source of a request.
-enum First {
-    /// It can be asked.
-    Ready(Box<Running>),
-    /// Its limit ends then, and is waited for.
-    Later {
-        /// Since admission.
-        until: Duration,
-        /// By the log's time.
-        ends: Option<LogTime>,
-    },
-    /// There is none.
-    Nobody,
-}
-
-impl First {
-    fn take_ready(&mut self) -> Option<Running> {
-        match std::mem::replace(self, Self::Nobody) {
-            Self::Ready(running) => Some(*running),
-            later => {
-                *self = later;
-                None
-            }
-        }
-    }
-}
-
-/// Prepares an attempt at the first source that can be asked.
-async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, course: &mut Course) -> First {
-    let first = first_order(replica, wanted, record, course).await;
-    course.settle(first.as_ref().ok().map(|(order, ..)| order));
-    match first {
-        Ok((order, channel, permit)) => First::Ready(Box::new(record.prepare(order, channel, permit, course))),
-        Err(nobody) => nobody,
-    }
-}
-
-type Prepared = (Order, Arc<Channel>, Option<crate::probes::Permit>);
-
-/// The first order that can be carried out, or what is there instead.
-async fn first_order(
-    replica: &Arc<Replica>,
-    wanted: &Wanted,
-    record: &mut Record,
-    course: &mut Course,
-) -> Result<Prepared, First> {
-    // The log was waited for since the plan was made.
-    let waited = replica.recording.durability == Durability::Acked;
-    let route = course.wish().route.clone();
-    loop {
-        let now = record.now();
-        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
-        let order = match record.machine().next(now, course, &mut recheck) {
-            Step::Dispatch(order) => order,
-            Step::Wait { until, ends, .. } => return Err(First::Later { until, ends }),
-            Step::Stop(_) => return Err(First::Nobody),
-        };
-        if waited && let Err(why) = recheck(&order.candidate) {
-            record.machine().passed_over(why);
-            continue;
-        }
-        match prepare(replica, wanted, &route, &order).await {
-            Ok((channel, permit)) => return Ok((*order, channel, permit)),
-            Err(why) => record.machine().passed_over(why),
         }
     }
 }

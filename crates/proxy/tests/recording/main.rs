@@ -216,9 +216,12 @@ async fn who_must_stop_ends_what_is_open_in_good_order() {
             content || waits || (!stream && calls.len() == 1)
         };
         let stopping = async {
-            while !under_way().await {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            let until = async {
+                while !under_way().await {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), until).await.expect("it is under way");
             world.replica.stopping().cancel();
         };
         let began = Instant::now();
