@@ -20,6 +20,13 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Whether all of a process's threads stand still, or it is gone: a signal is sent before it has taken effect everywhere.
+pub(crate) fn stands_still(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let runs = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 't', 'Z', 'X']));
+    !threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(runs))
+}
+
 /// What `/proc` says of a process.
 struct Stat {
     parent: u32,

@@ -1,12 +1,12 @@
 //! What tests do to the processes of a fleet, and what these say of themselves.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Fleet, Process};
-use crate::process::{Descendants, signal};
+use crate::process::{Descendants, signal, stands_still};
 use crate::wait::{until, wait_until};
 
 /// How long a process may take from its start to being ready.
@@ -93,10 +93,17 @@ impl Fleet {
         signal(self.parent(), Signal::CONT);
     }
 
-    /// Freezes a process and all that it has started.
+    /// Freezes a process and all that it has started; they stand still when this returns.
+    ///
+    /// # Panics
+    /// When they don't within 5 s.
     pub fn sigstop(&self, name: &str) {
-        for pid in Descendants::of(self.process(name).pid).pids() {
-            signal(pid, Signal::STOP);
+        let pids: Vec<u32> = Descendants::of(self.process(name).pid).pids().collect();
+        pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !pids.iter().all(|pid| stands_still(*pid)) {
+            assert!(Instant::now() < deadline, "{name} doesn't stand still");
+            std::thread::yield_now();
         }
     }
 
