@@ -7,7 +7,7 @@ use http::HeaderMap;
 use serde_json::json;
 use tokio::time::Instant;
 use waybill_domain::observation::{Fault, Observation, Phase, TransportFault};
-use waybill_domain::verdict::{RuleSet, Verdict, classify};
+use waybill_domain::verdict::{Rulebook, Verdict};
 use waybill_event::LogTime;
 use waybill_event::config::Channel;
 use waybill_event::failure::Sent;
@@ -45,21 +45,23 @@ pub(crate) struct Tried {
     pub(crate) took: Duration,
 }
 
-/// Asks the model for one token.
+/// Asks the model of a channel for one token.
 pub(crate) async fn try_chat(
     dispatcher: &Dispatcher,
+    rules: &Rulebook,
     target: &Target,
-    provider: &str,
+    channel: &Channel,
     upstream_model: &str,
     now: LogTime,
 ) -> Tried {
     let begun = Instant::now();
+    let provider = channel.provider.as_str();
     let (mut observation, mut status) = ask(dispatcher, target, provider, upstream_model, "max_tokens", now).await;
     // Models that think before they answer refuse the older name of the limit.
     if observation.error.param.as_deref() == Some("max_tokens") {
         (observation, status) = ask(dispatcher, target, provider, upstream_model, "max_completion_tokens", now).await;
     }
-    let verdict = classify(RuleSet::builtin(), &observation);
+    let verdict = rules.classify(Some(channel.source()), &observation);
     Tried { verdict, observation, status, took: begun.elapsed() }
 }
 

@@ -206,6 +206,7 @@ fn drafts(id: RequestId) -> [Draft; 5] {
         next: None,
         evidence: None,
         upstream_request_id: Some("req_bench".to_owned()),
+        shadow: None,
     };
     let outcome = SourceOutcome {
         upstream_model: MODEL.to_owned(),

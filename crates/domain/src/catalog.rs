@@ -14,6 +14,7 @@ pub mod key;
 pub mod manifest;
 pub mod policy;
 pub mod route;
+pub mod rules;
 pub mod snapshot;
 
 mod check;
@@ -24,13 +25,14 @@ use std::sync::Arc;
 
 use waybill_event::config::{
     AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, PolicyScope,
-    RequestPolicy, Route, SelectorPolicy, StoredHash,
+    RequestPolicy, Route, Rules, SelectorPolicy, StoredHash,
 };
 use waybill_event::{
     AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, RouteId, Scope, Source, SourceKind,
 };
 
 use crate::selector::ByHand;
+use crate::verdict::Rulebook;
 
 pub use abilities::{Ability, AbilityRow, Index, ModelAbilities, Tier};
 pub use command::{Command, Rejection, decide};
@@ -87,6 +89,8 @@ pub struct Catalog {
     pub routes: Kept<RouteId, Route>,
     /// What operators did by hand.
     pub interventions: Kept<Scope, Intervention>,
+    /// Rules of verdicts.
+    pub rules: Kept<PolicyScope, Rules>,
     /// Ids that are used up.
     pub highest: Highest,
     /// The edit at which progress stopped, if it did.
@@ -123,17 +127,32 @@ pub enum Applied {
     Route(Replaced<Route>),
     /// An operator did something by hand.
     Intervention(Replaced<Intervention>),
+    /// The rules of a scope changed.
+    Rules(Replaced<Rules>),
 }
 
 /// Folds one event of `WB_CONFIG`. Total: positions already folded do nothing, what can't be read stops progress.
 pub fn apply(catalog: &mut Catalog, event: &Event, at: ConfigPosition) -> Applied {
     match &event.draft.body {
+        Body::Config(change) if unusable(change) => {
+            catalog.block(UnknownEdit {
+                position: at,
+                kind: event.draft.body.kind(),
+                version: event.draft.body.version(),
+            });
+            Applied::Blocked
+        }
         Body::Config(change) => catalog.adopt(change, at),
         body => {
             catalog.block(UnknownEdit { position: at, kind: body.kind(), version: body.version() });
             Applied::Blocked
         }
     }
+}
+
+/// Whether an edit can be read but not used: rules of a newer program.
+fn unusable(change: &ConfigChange) -> bool {
+    matches!(change, ConfigChange::Rules(changed) if Rulebook::of([&changed.state]).is_err())
 }
 
 fn replace<K: Ord + Clone, T: Clone>(map: &mut Kept<K, T>, id: K, changed: &Changed<T>) -> Replaced<T> {
@@ -180,6 +199,7 @@ impl Catalog {
             ConfigChange::Intervention(c) => {
                 Applied::Intervention(replace(&mut self.interventions, c.state.scope.clone(), c))
             }
+            ConfigChange::Rules(c) => Applied::Rules(replace(&mut self.rules, c.state.scope.clone(), c)),
         }
     }
 
@@ -228,6 +248,12 @@ impl Catalog {
         [None, Some(upstream_model.to_owned())].map(|model| {
             self.interventions.get(&Scope { source, model }).map(|done| ByHand::from(done.as_ref())).unwrap_or_default()
         })
+    }
+
+    /// The rules of verdicts in force. What can't be used never gets in here.
+    #[must_use]
+    pub fn rulebook(&self) -> Rulebook {
+        Rulebook::of(self.rules.values().map(AsRef::as_ref)).unwrap_or_default()
     }
 
     /// The channel that a source is, if it is one and lives.
@@ -284,7 +310,7 @@ pub fn subject(change: &ConfigChange) -> String {
 }
 
 /// The words for the kinds of entities, as subjects and answers have them.
-pub const ENTITIES: [&str; 7] = [
+pub const ENTITIES: [&str; 8] = [
     Channel::ENTITY,
     Group::ENTITY,
     Key::ENTITY,
@@ -292,6 +318,7 @@ pub const ENTITIES: [&str; 7] = [
     Policy::ENTITY,
     Route::ENTITY,
     Intervention::ENTITY,
+    Rules::ENTITY,
 ];
 
 #[cfg(test)]

@@ -8,9 +8,11 @@ mod answer;
 mod builtin;
 mod grams;
 mod hint;
+mod layer;
 mod matching;
 pub mod public;
 pub mod rule;
+mod rulebook;
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +26,10 @@ use waybill_event::failure::{BlockVerdict, FallbackReason, Health};
 use crate::observation::{Ending, Observation};
 
 pub use answer::{Answer, FailureRecord, all_busy, answer};
+pub use layer::Layer;
 pub use public::PublicCode;
 pub use rule::{Elsewhere, RuleSet, RuleSetError, SameSource, When};
+pub use rulebook::{Judged, Rulebook};
 
 use rule::{BlockRule, ClientRule, Treatment};
 
@@ -97,7 +101,7 @@ impl Verdict {
 /// has gone to the client.
 #[must_use]
 pub fn classify(rules: &RuleSet, observation: &Observation) -> Verdict {
-    let (label, treatment) = rules.find(observation);
+    let (label, treatment) = rules.find(observation, &|_| true);
     resolve(label, treatment, observation)
 }
 

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::config::{
-    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, Route,
+    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, Route, Rules,
 };
 use crate::control::{
     BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
@@ -127,6 +127,7 @@ macro_rules! bodies {
                         ConfigChange::Policy(c) => c.serialize(serializer),
                         ConfigChange::Route(c) => c.serialize(serializer),
                         ConfigChange::Intervention(c) => c.serialize(serializer),
+                        ConfigChange::Rules(c) => c.serialize(serializer),
                     },
                     Self::Unknown(unknown) => unknown.data.serialize(serializer),
                 }
@@ -193,6 +194,7 @@ fn config_version(change: &ConfigChange) -> u16 {
         ConfigChange::Policy(_) => Policy::VERSION,
         ConfigChange::Route(_) => Route::VERSION,
         ConfigChange::Intervention(_) => Intervention::VERSION,
+        ConfigChange::Rules(_) => Rules::VERSION,
     }
 }
 
@@ -222,6 +224,7 @@ fn read_config(kind: &str, version: u16, data: &RawValue) -> Option<Result<Confi
         Policy::ENTITY => read_changed(change, version, data).map(ConfigChange::Policy),
         Route::ENTITY => read_changed(change, version, data).map(ConfigChange::Route),
         Intervention::ENTITY => read_changed(change, version, data).map(ConfigChange::Intervention),
+        Rules::ENTITY => read_changed(change, version, data).map(ConfigChange::Rules),
         _ => return None,
     };
     Some(read)

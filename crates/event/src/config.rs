@@ -7,6 +7,7 @@ pub mod intervention;
 pub mod key;
 pub mod policy;
 pub mod route;
+pub mod rules;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,7 @@ pub use policy::{
     RequestPolicy, RetryBudgetPolicy, RetryUnknown, SelectorOverrides, SelectorPolicy, Strategy,
 };
 pub use route::{Route, Target};
+pub use rules::{Preset, RuleLayer, Rules};
 
 /// What an edit did to its entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -101,6 +103,8 @@ pub enum ConfigChange {
     Route(Changed<Route>),
     /// What an operator did by hand.
     Intervention(Changed<Intervention>),
+    /// Of the rules of a scope.
+    Rules(Changed<Rules>),
 }
 
 impl ConfigChange {
@@ -115,6 +119,7 @@ impl ConfigChange {
             Self::Policy(c) => (Policy::ENTITY, c.state.subject_id()),
             Self::Route(c) => (Route::ENTITY, c.state.subject_id()),
             Self::Intervention(c) => (Intervention::ENTITY, c.state.subject_id()),
+            Self::Rules(c) => (Rules::ENTITY, c.state.subject_id()),
         }
     }
 
@@ -129,6 +134,7 @@ impl ConfigChange {
             Self::Policy(c) => c.change,
             Self::Route(c) => c.change,
             Self::Intervention(c) => c.change,
+            Self::Rules(c) => c.change,
         }
     }
 
@@ -143,6 +149,7 @@ impl ConfigChange {
             Self::Policy(c) => c.state.version(),
             Self::Route(c) => c.state.version(),
             Self::Intervention(c) => c.state.version(),
+            Self::Rules(c) => c.state.version(),
         }
     }
 
@@ -157,6 +164,7 @@ impl ConfigChange {
             Self::Policy(c) => &c.changed,
             Self::Route(c) => &c.changed,
             Self::Intervention(c) => &c.changed,
+            Self::Rules(c) => &c.changed,
         }
     }
 }

@@ -7,7 +7,7 @@ pub mod request_finished;
 pub mod selection_table;
 pub mod source_outcome;
 
-pub use attempt_finished::{AttemptFinished, Evidence};
+pub use attempt_finished::{AttemptFinished, Evidence, Shadow};
 pub use attempt_started::AttemptStarted;
 pub use request_admitted::{Protocol, RequestAdmitted};
 pub use request_finished::{FinalState, RequestFinished};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use waybill_event::Body;
 use waybill_event::config::Change;
 
-const ENTITIES: [&str; 7] = ["channel", "group", "key", "admin_token", "policy", "route", "intervention"];
+const ENTITIES: [&str; 8] = ["channel", "group", "key", "admin_token", "policy", "route", "intervention", "rules"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -10,7 +10,7 @@ use waybill_event::control::BreakerOpened;
 use waybill_event::failure::{FailureKind, Sent};
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Next, Skip, SkipReason};
-use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestFinished};
+use waybill_event::traffic::{AttemptFinished, Evidence, FinalState, RequestFinished, Shadow};
 use waybill_event::{
     Actor, Body, Boot, ChannelId, ConfigPosition, Draft, Event, GroupId, Identity, LogTime, Mark, Position, RequestId,
     Scope, Source, SourceKind, SourceRef, decode_batch, decode_one,
@@ -45,8 +45,11 @@ fn attempt() -> impl Strategy<Value = Body> {
     let evidence = (text(), text(), text(), text(), any::<Option<u64>>());
     let evidence =
         evidence.prop_map(|(code, kind, param, message, wait_ms)| Evidence { code, kind, param, message, wait_ms });
-    (any::<[String; 3]>(), any::<(u32, u32, bool, Option<u16>, Option<u32>)>(), prop::option::of(evidence), text())
-        .prop_map(|([model, upstream_model, rule], numbers, evidence, upstream_request_id)| {
+    let shadow = any::<Option<(String, Vec<String>)>>()
+        .prop_map(|said| said.map(|(rule, differs)| Shadow { rule, kind: FailureKind::Timeout, differs }));
+    let numbers = any::<(u32, u32, bool, Option<u16>, Option<u32>)>();
+    (any::<[String; 3]>(), numbers, prop::option::of(evidence), text(), shadow).prop_map(
+        |([model, upstream_model, rule], numbers, evidence, upstream_request_id, shadow)| {
             let (attempt, took_ms, maybe_billed, status, first_content_ms) = numbers;
             let next = maybe_billed.then_some(Next::Elsewhere);
             let kind = FailureKind::EmptyOutput;
@@ -65,8 +68,10 @@ fn attempt() -> impl Strategy<Value = Body> {
                 next,
                 evidence,
                 upstream_request_id,
+                shadow,
             })
-        })
+        },
+    )
 }
 
 fn finish() -> impl Strategy<Value = Body> {

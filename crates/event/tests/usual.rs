@@ -10,7 +10,8 @@ use waybill_event::failure::{BlockVerdict, FailureKind, FallbackReason, Health, 
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Chosen, Next, Skip, SkipReason, TableHash};
 use waybill_event::traffic::{
-    AttemptFinished, AttemptStarted, Evidence, FinalState, Protocol, RequestAdmitted, RequestFinished, SourceOutcome,
+    AttemptFinished, AttemptStarted, Evidence, FinalState, Protocol, RequestAdmitted, RequestFinished, Shadow,
+    SourceOutcome,
 };
 use waybill_event::{
     Actor, Body, Boot, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, Mark, RequestId, RouteId,
@@ -140,8 +141,10 @@ fn attempt_finished() -> impl Strategy<Value = Body> {
         prop::option::of(select(vec![Next::Elsewhere, Next::Same, Next::Stop])),
     );
     let numbers = any::<(u32, u32, bool, Option<u16>, Option<u32>)>();
-    (any::<[String; 3]>(), numbers, words, prop::option::of(evidence), any::<Option<String>>()).prop_map(
-        |([model, upstream_model, rule], numbers, (sent, next), evidence, upstream_request_id)| {
+    let shadow = any::<Option<(String, Vec<String>)>>()
+        .prop_map(|said| said.map(|(rule, differs)| Shadow { rule, kind: FailureKind::Timeout, differs }));
+    (any::<[String; 3]>(), numbers, words, prop::option::of(evidence), any::<Option<String>>(), shadow).prop_map(
+        |([model, upstream_model, rule], numbers, (sent, next), evidence, upstream_request_id, shadow)| {
             let (attempt, took_ms, maybe_billed, status, first_content_ms) = numbers;
             let kind = FailureKind::RelayFilter;
             Body::from(AttemptFinished {
@@ -158,6 +161,7 @@ fn attempt_finished() -> impl Strategy<Value = Body> {
                 next,
                 evidence,
                 upstream_request_id,
+                shadow,
             })
         },
     )

@@ -66,6 +66,7 @@ fn ended(attempt: u32, ok: bool) -> AttemptFinished {
         next: (!ok).then_some(Next::Elsewhere),
         evidence: None,
         upstream_request_id: Some("req_8f2a".to_owned()),
+        shadow: None,
     }
 }
 

@@ -78,7 +78,8 @@ fn edit(replica: &Replica, message: &Message) {
         | Applied::AdminToken(_)
         | Applied::Policy(_)
         | Applied::Route(_)
-        | Applied::Intervention(_) => {}
+        | Applied::Intervention(_)
+        | Applied::Rules(_) => {}
     }
     replica.tables.retain(&replica.snapshot());
 }

@@ -21,7 +21,7 @@ use waybill_domain::verdict::{FailureRecord, Verdict};
 use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage};
 use waybill_event::selection::TableHash;
-use waybill_event::traffic::{Evidence, RequestAdmitted};
+use waybill_event::traffic::{Evidence, RequestAdmitted, Shadow};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 
@@ -70,6 +70,7 @@ pub struct Heard {
 /// A failed attempt that isn't written yet.
 struct Failure {
     verdict: Verdict,
+    shadow: Option<Shadow>,
     observation: Observation,
     heard: Heard,
 }

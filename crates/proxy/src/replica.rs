@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::Snapshot;
-use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{Channel, Key, StoredHash};
 use waybill_event::{LogTime, RequestId, Source};
 use waybill_journal::dice::Dice;
@@ -58,8 +57,6 @@ pub struct Parts {
     pub peppers: Arc<Peppers>,
     /// Sends attempts.
     pub dispatcher: Dispatcher,
-    /// Classifies what comes back.
-    pub rules: Arc<RuleSet>,
     /// Claims probes.
     pub probes: Probes,
     /// How requests are recorded.
@@ -80,7 +77,6 @@ pub struct Replica {
     pub(crate) vault: Arc<Vault>,
     peppers: Arc<Peppers>,
     pub(crate) dispatcher: Dispatcher,
-    pub(crate) rules: Arc<RuleSet>,
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
     pub(crate) budgets: Budgets,
@@ -131,7 +127,6 @@ impl Replica {
             vault: parts.vault,
             peppers: parts.peppers,
             dispatcher: parts.dispatcher,
-            rules: parts.rules,
             metrics: Metrics::new(),
             probes: parts.probes,
             budgets: Budgets::new(),

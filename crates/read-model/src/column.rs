@@ -13,7 +13,7 @@ use waybill_event::config::Change;
 use waybill_event::control::LossReason;
 use waybill_event::failure::{BlockVerdict, Health, Sent};
 use waybill_event::selection::{Chosen, Next, TableHash};
-use waybill_event::traffic::{Evidence, Protocol};
+use waybill_event::traffic::{Evidence, Protocol, Shadow};
 use waybill_event::{
     Boot, ConfigPosition, FailureKind, FallbackReason, Id, LogTime, Mark, Position, ProducerId, RequestId, Source,
     TokenCount,
@@ -196,7 +196,7 @@ macro_rules! documents {
         }
     )+};
 }
-documents!(Evidence, BlockVerdict);
+documents!(Evidence, BlockVerdict, Shadow);
 
 impl<T: Serialize + DeserializeOwned + Clone + Send + 'static> Column for Vec<T> {
     type Sql = Json<Self>;

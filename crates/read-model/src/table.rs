@@ -117,7 +117,8 @@ table!(RequestRow in "requests" by (day, request_id) {
 table!(AttemptRow in "attempts" by (day, request_id, attempt) {
     day, request_id, attempt, source, source_rev, model, upstream_model, why, priority, place, skips,
     credential_revision, timeout_ms, started_at, started_position, started_rn, kind, rule, status, first_content_ms,
-    took_ms, sent, maybe_billed, next, evidence, upstream_request_id, finished_at, finished_position, finished_rn,
+    took_ms, sent, maybe_billed, next, evidence, upstream_request_id, shadow, finished_at, finished_position,
+    finished_rn,
 });
 
 table!(OutcomeRow in "outcomes" by (day, request_id, source, upstream_model) {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use axum::Router;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use waybill_domain::verdict::RuleSet;
 use waybill_event::Boot;
 use waybill_journal::log::Log;
 use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
@@ -73,12 +72,6 @@ pub struct Up {
     publishing: CancellationToken,
     /// Requests under way.
     clients: JoinSet<()>,
-}
-
-/// The rules, read once for all runs.
-fn rules() -> Arc<RuleSet> {
-    static RULES: OnceLock<Arc<RuleSet>> = OnceLock::new();
-    Arc::clone(RULES.get_or_init(|| Arc::new(RuleSet::builtin().clone())))
 }
 
 /// The outbox of a process.
@@ -150,7 +143,6 @@ impl Proxy {
             vault: secrets::vault(),
             peppers: secrets::peppers(),
             dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
-            rules: rules(),
             probes,
             limits: Limits::default(),
             recording: self.ground.setting.recording,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use waybill_domain::verdict::RuleSet;
 use waybill_journal::outbox::Outbox;
 use waybill_journal::presence::Report;
 use waybill_upkeep::{Parts, Retention, RetentionConfig, Rhythm, Upkeep};
@@ -76,7 +75,6 @@ impl Upkeeper {
             clock: process.clock_or_own(),
             vault: secrets::vault(),
             dispatcher: Dispatcher::within(Arc::new(Shared(wire))),
-            rules: Arc::new(RuleSet::builtin().clone()),
             rhythm: Rhythm { first: Duration::from_secs(2), longest: Duration::from_secs(8) },
         });
         let stop = process.stop.clone();

@@ -63,7 +63,8 @@ impl Known {
             | Applied::Key(_)
             | Applied::AdminToken(_)
             | Applied::Policy(_)
-            | Applied::Route(_) => About::Nothing,
+            | Applied::Route(_)
+            | Applied::Rules(_) => About::Nothing,
             Applied::Intervention(replaced) => {
                 let done = replaced.new.as_ref().or(replaced.old.as_ref());
                 done.map_or(About::Nothing, |done| About::Source(done.scope.source))

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::json;
 use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation};
-use waybill_domain::verdict::{RuleSet, classify};
+use waybill_domain::verdict::Rulebook;
 use waybill_event::config::Channel;
 use waybill_event::failure::Sent;
 use waybill_event::{FailureKind, LogTime};
@@ -39,12 +39,17 @@ pub(crate) struct Prober {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) vault: Arc<Vault>,
     pub(crate) dispatcher: Dispatcher,
-    pub(crate) rules: Arc<RuleSet>,
 }
 
 impl Prober {
     /// Probes a channel with one of its models: another one each time, so that one model's trouble hides nothing.
-    pub(crate) async fn probe(&self, channel: &Channel, tries: u32, now: LogTime) -> Result<FailureKind, Unready> {
+    pub(crate) async fn probe(
+        &self,
+        rules: &Rulebook,
+        channel: &Channel,
+        tries: u32,
+        now: LogTime,
+    ) -> Result<FailureKind, Unready> {
         let target = self.target(channel).await?;
         let turn = usize::try_from(tries.saturating_sub(1)).unwrap_or(0);
         let model = channel.models.get(turn % channel.models.len().max(1)).map_or("", |model| model.upstream_name());
@@ -56,7 +61,7 @@ impl Prober {
             wait: None,
             committed: false,
         });
-        Ok(classify(&self.rules, &observation).kind)
+        Ok(rules.classify(Some(channel.source()), &observation).kind)
     }
 
     async fn target(&self, channel: &Channel) -> Result<Target, Unready> {

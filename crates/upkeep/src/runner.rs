@@ -8,7 +8,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
-use waybill_domain::verdict::RuleSet;
+use waybill_domain::verdict::Rulebook;
 use waybill_event::config::Channel;
 use waybill_event::control::{ProbeFinished, ProbeOf};
 use waybill_event::{ConfigPosition, Draft, FailureKind, LogTime, Scope};
@@ -44,8 +44,6 @@ pub struct Parts {
     pub vault: Arc<Vault>,
     /// Sends probes.
     pub dispatcher: Dispatcher,
-    /// Judges what comes back.
-    pub rules: Arc<RuleSet>,
     /// How soon one probe follows another.
     pub rhythm: Rhythm,
 }
@@ -74,9 +72,9 @@ impl Upkeep {
     /// Upkeep that knows nothing yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let Parts { journal, outbox, clock, vault, dispatcher, rules, rhythm } = parts;
+        let Parts { journal, outbox, clock, vault, dispatcher, rhythm } = parts;
         let permits = Permits::new(Arc::clone(&journal.keyed), outbox.producer().clone(), rhythm);
-        let prober = Prober { log: Arc::clone(&journal.log), vault, dispatcher, rules };
+        let prober = Prober { log: Arc::clone(&journal.log), vault, dispatcher };
         Self { journal, outbox, clock, prober, permits, first: rhythm.first, status: RwLock::default() }
     }
 
@@ -152,20 +150,20 @@ impl Upkeep {
                 schedule.forget(wanted.source);
                 continue;
             };
-            let config = known.snapshot().position();
-            probing.push(self.probe(wanted, channel, config).boxed());
+            let (config, rules) = (known.snapshot().position(), known.snapshot().rulebook().clone());
+            probing.push(self.probe(wanted, channel, config, rules).boxed());
         }
     }
 
     /// One probe, from the permit to the record.
-    async fn probe(&self, wanted: Wanted, channel: Arc<Channel>, config: ConfigPosition) -> Done {
+    async fn probe(&self, wanted: Wanted, channel: Arc<Channel>, config: ConfigPosition, rules: Rulebook) -> Done {
         let now = (self.clock)();
         let permit = match self.permits.claim(&wanted, now, PROBE_LIFE).await {
             Ok(permit) => permit,
             Err(NotNow::Until { until }) => return Done { wanted, next: until },
             Err(error @ NotNow::Store { .. }) => return self.unready(wanted, &error.to_string()),
         };
-        match self.prober.probe(&channel, permit.tries(), now).await {
+        match self.prober.probe(&rules, &channel, permit.tries(), now).await {
             Err(error @ (Unready::Credential | Unready::Vault { .. } | Unready::Target { .. })) => {
                 self.permits.give_up(&wanted, &permit).await;
                 self.unready(wanted, &error.to_string())

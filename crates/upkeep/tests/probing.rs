@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::selector::state::Disabled;
 use waybill_domain::selector::{Revisions, SourceState};
-use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{
     Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Limits, SelectorPolicy,
 };
@@ -135,7 +134,6 @@ impl World {
             clock: self.clock.clone(),
             vault: Arc::new(Vault::new(KeyRing::parse(&self.ring).unwrap())),
             dispatcher: Dispatcher::new(&DispatchConfig::default()).unwrap(),
-            rules: Arc::new(RuleSet::builtin().clone()),
             rhythm,
         }));
         let (running, stop) = (upkeep.clone(), self.stop.clone());

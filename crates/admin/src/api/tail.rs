@@ -67,6 +67,17 @@ impl Filter {
     }
 }
 
+fn of_scope(scope: &PolicyScope) -> Option<Source> {
+    match scope {
+        PolicyScope::Source { source } | PolicyScope::Model { source, .. } => Some(*source),
+        PolicyScope::Global
+        | PolicyScope::Provider { .. }
+        | PolicyScope::Group { .. }
+        | PolicyScope::Route { .. }
+        | PolicyScope::Key { .. } => None,
+    }
+}
+
 /// The source that an event is about.
 fn speaks_of(event: &Event) -> Option<Source> {
     let of_body = match &event.draft.body {
@@ -81,14 +92,8 @@ fn speaks_of(event: &Event) -> Option<Source> {
         Body::Config(change) => match change.as_ref() {
             ConfigChange::Channel(changed) => Some(changed.state.source()),
             ConfigChange::Intervention(changed) => Some(changed.state.scope.source),
-            ConfigChange::Policy(changed) => match changed.state.scope {
-                PolicyScope::Source { source } | PolicyScope::Model { source, .. } => Some(source),
-                PolicyScope::Global
-                | PolicyScope::Provider { .. }
-                | PolicyScope::Group { .. }
-                | PolicyScope::Route { .. }
-                | PolicyScope::Key { .. } => None,
-            },
+            ConfigChange::Policy(changed) => of_scope(&changed.state.scope),
+            ConfigChange::Rules(changed) => of_scope(&changed.state.scope),
             ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Route(_) => {
                 None
             }

@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use waybill_domain::catalog::Catalog;
-use waybill_event::config::{AdminToken, Channel, ConfigChange, Group, Intervention, Key, Policy, PolicyScope, Route};
+use waybill_event::config::{
+    AdminToken, Channel, ConfigChange, Group, Intervention, Key, Policy, PolicyScope, Route, Rules,
+};
 use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId, RouteId, Scope};
 
 /// Which entity an edit was about.
@@ -15,6 +17,7 @@ pub(super) enum Subject {
     Policy(PolicyScope),
     Route(RouteId),
     Intervention(Scope),
+    Rules(PolicyScope),
 }
 
 fn value(state: &impl Serialize) -> Value {
@@ -79,6 +82,15 @@ pub(super) fn intervention(done: &Intervention) -> Value {
     value(done)
 }
 
+pub(super) fn rules(rules: &Rules) -> Value {
+    json!({
+        "scope": rules.scope.to_string(),
+        "version": rules.version,
+        "live": rules.live,
+        "candidate": rules.candidate,
+    })
+}
+
 fn member(name: &str, value: Value) -> Map<String, Value> {
     Map::from_iter([(name.to_owned(), value)])
 }
@@ -92,6 +104,7 @@ pub(super) fn of(catalog: &Catalog, change: &ConfigChange) -> Map<String, Value>
         ConfigChange::AdminToken(c) => member("admin_token", admin_token(&c.state)),
         ConfigChange::Policy(c) => member("policy", policy(&c.state)),
         ConfigChange::Intervention(c) => member("intervention", intervention(&c.state)),
+        ConfigChange::Rules(c) => member("rules", rules(&c.state)),
         ConfigChange::Route(c) => member("route", route(catalog, &c.state)),
     }
 }
@@ -107,6 +120,7 @@ pub(super) fn current(catalog: &Catalog, subject: Subject) -> Map<String, Value>
         Subject::Intervention(scope) => {
             catalog.interventions.get(&scope).map(|done| ("intervention", intervention(done)))
         }
+        Subject::Rules(scope) => catalog.rules.get(&scope).map(|r| ("rules", rules(r))),
         Subject::Route(id) => catalog.routes.get(&id).map(|r| ("route", route(catalog, r))),
     };
     found.map(|(name, value)| member(name, value)).unwrap_or_default()

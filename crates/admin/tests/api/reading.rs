@@ -62,6 +62,7 @@ fn events() -> Vec<Body> {
             next: Some(Next::Stop),
             evidence: None,
             upstream_request_id: None,
+            shadow: None,
         }),
         Body::from(RequestFinished {
             state: FinalState::Failed,

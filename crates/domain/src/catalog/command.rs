@@ -2,7 +2,7 @@
 
 use waybill_event::config::ConfigChange;
 
-use super::{Catalog, UnknownEdit, admin_token, channel, group, intervention, key, policy, route};
+use super::{Catalog, UnknownEdit, admin_token, channel, group, intervention, key, policy, route, rules};
 
 /// At most this many users of an entity are named in a refusal.
 const NAMED_USERS: usize = 10;
@@ -25,6 +25,8 @@ pub enum Command {
     Route(route::Command),
     /// By hand, about a source or a model of it.
     Intervention(intervention::Command),
+    /// About the rules of a scope.
+    Rules(rules::Command),
 }
 
 /// Why a command is refused.
@@ -122,5 +124,6 @@ pub fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>,
         Command::Policy(command) => policy::decide(catalog, command),
         Command::Route(command) => route::decide(catalog, command),
         Command::Intervention(command) => intervention::decide(catalog, command),
+        Command::Rules(command) => rules::decide(catalog, command),
     }
 }

@@ -97,6 +97,7 @@ pub fn of(catalog: &Catalog, change: &ConfigChange) -> Diff {
         ConfigChange::Intervention(c) => {
             between(catalog.interventions.get(&c.state.scope).map(AsRef::as_ref), &c.state, done)
         }
+        ConfigChange::Rules(c) => between(catalog.rules.get(&c.state.scope).map(AsRef::as_ref), &c.state, done),
         ConfigChange::Route(c) => between(catalog.routes.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     Ok(vec![ConfigChange::Policy(Changed { change: Change::Edited, state: new, changed })])
 }
 
-fn subject_exists(catalog: &Catalog, scope: &PolicyScope) -> Result<(), Rejection> {
+pub(super) fn subject_exists(catalog: &Catalog, scope: &PolicyScope) -> Result<(), Rejection> {
     let (entity, id, there) = match scope {
         PolicyScope::Global => return Ok(()),
         PolicyScope::Provider { provider } => {

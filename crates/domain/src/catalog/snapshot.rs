@@ -11,6 +11,8 @@ use waybill_event::selection::SkipReason;
 use waybill_event::{ConfigPosition, Event, GroupId, KeyId, LogTime, Source};
 
 use super::route::Routes;
+use crate::verdict::Rulebook;
+
 use super::{Ability, Applied, Catalog, Index, Replaced, Resolved, UnknownEdit, apply};
 
 /// A key that is found by its hash.
@@ -41,6 +43,7 @@ pub struct Snapshot {
     index: Index,
     keys: Arc<HashSet<ByHash>>,
     routes: Arc<Routes>,
+    rulebook: Rulebook,
     /// How many models of channels declare what they can do.
     declaring: usize,
 }
@@ -91,7 +94,8 @@ impl Snapshot {
         let keys = catalog.keys.values().map(|key| ByHash(Arc::clone(key))).collect();
         let routes = Arc::new(Routes::of(&catalog));
         let declaring = catalog.channels.values().map(|channel| declaring(channel)).sum();
-        Self { catalog, index, keys: Arc::new(keys), routes, declaring }
+        let rulebook = catalog.rulebook();
+        Self { catalog, index, keys: Arc::new(keys), routes, rulebook, declaring }
     }
 
     /// Position in `WB_CONFIG` that it stands at.
@@ -110,6 +114,12 @@ impl Snapshot {
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// The rules of verdicts in force.
+    #[must_use]
+    pub fn rulebook(&self) -> &Rulebook {
+        &self.rulebook
     }
 
     /// The edit at which progress stopped, if it did.
@@ -137,6 +147,7 @@ impl Snapshot {
                 }
             }
             Applied::Route(_) => self.routes = Arc::new(Routes::of(&self.catalog)),
+            Applied::Rules(_) => self.rulebook = self.catalog.rulebook(),
             Applied::Known
             | Applied::Blocked
             | Applied::Group(_)

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use waybill_event::failure::Sent;
 use waybill_event::selection::{Chosen, Next, Skip};
-use waybill_event::traffic::{AttemptFinished, AttemptStarted, Evidence};
+use waybill_event::traffic::{AttemptFinished, AttemptStarted, Evidence, Shadow};
 use waybill_event::{FailureKind, LogTime, Position, RequestId, Source, SourceRef};
 
 use super::text::{bounded, bounded_u32, optional, without_nul};
@@ -43,6 +43,7 @@ pub struct AttemptRow {
     pub next: Option<Next>,
     pub evidence: Option<Evidence>,
     pub upstream_request_id: Option<String>,
+    pub shadow: Option<Shadow>,
     pub finished_at: Option<LogTime>,
     pub finished_position: Option<Position>,
     pub finished_rn: Option<u32>,
@@ -84,6 +85,7 @@ impl AttemptRow {
             next: None,
             evidence: None,
             upstream_request_id: None,
+            shadow: None,
             finished_at: None,
             finished_position: None,
             finished_rn: None,
@@ -127,6 +129,11 @@ impl AttemptRow {
             wait_ms: evidence.wait_ms,
         });
         self.upstream_request_id = optional(data.upstream_request_id.as_deref());
+        self.shadow = data.shadow.as_ref().map(|shadow| Shadow {
+            rule: without_nul(&shadow.rule),
+            kind: shadow.kind,
+            differs: shadow.differs.iter().map(|part| without_nul(part)).collect(),
+        });
         self.finished_at = Some(placed.time());
         self.finished_position = Some(placed.position);
         self.finished_rn = Some(bounded_u32(rn));

@@ -56,7 +56,8 @@ impl TouchedConfig {
             ConfigChange::AdminToken(_)
             | ConfigChange::Policy(_)
             | ConfigChange::Route(_)
-            | ConfigChange::Intervention(_) => {}
+            | ConfigChange::Intervention(_)
+            | ConfigChange::Rules(_) => {}
         }
     }
 }
@@ -104,7 +105,8 @@ impl ConfigRows {
             ConfigChange::AdminToken(_)
             | ConfigChange::Policy(_)
             | ConfigChange::Route(_)
-            | ConfigChange::Intervention(_) => {}
+            | ConfigChange::Intervention(_)
+            | ConfigChange::Rules(_) => {}
         }
         self.history.entry(position).or_insert_with(|| ConfigHistoryRow::new(placed, change));
         Ok(())

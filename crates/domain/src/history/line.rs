@@ -152,6 +152,11 @@ fn ended(row: &AttemptRow) -> Option<Line> {
     if let Some(id) = &row.upstream_request_id {
         details.push(format!("upstream's id {id}"));
     }
+    if let Some(shadow) = &row.shadow {
+        let differs =
+            if shadow.differs.is_empty() { String::new() } else { format!(" ({})", shadow.differs.join(", ")) };
+        details.push(format!("the candidate of rules would have said {} by {}{differs}", shadow.kind, shadow.rule));
+    }
     Some(Line {
         position: row.finished_position?,
         at: row.finished_at?,

@@ -89,6 +89,7 @@ fn ended(attempt: u32, kind: FailureKind, status: u16, next: Option<Next>) -> At
         next,
         evidence: Some(Evidence { code: Some("slow\0down".to_owned()), ..Evidence::default() }),
         upstream_request_id: None,
+        shadow: None,
     }
 }
 

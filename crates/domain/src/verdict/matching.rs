@@ -36,6 +36,13 @@ struct Ready {
     treatment: Treatment,
 }
 
+impl Ready {
+    /// The label without the version.
+    fn id(&self) -> &str {
+        self.label.rsplit_once("@v").map_or(&*self.label, |(id, _)| id)
+    }
+}
+
 /// Why a rule set was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
@@ -70,6 +77,18 @@ pub enum RuleSetError {
     #[error("rule {id} has a phrase that is empty or longer than {MAX_PHRASE} bytes")]
     Phrase {
         /// The rule.
+        id: String,
+    },
+    /// A rule of an operator has the id of a shipped one.
+    #[error("{id} is the id of a shipped rule")]
+    Shipped {
+        /// The id.
+        id: String,
+    },
+    /// A rule that shall not hold isn't shipped.
+    #[error("no shipped rule is called {id}")]
+    NotShipped {
+        /// The id.
         id: String,
     },
     /// The last rule doesn't hold for everything.
@@ -111,12 +130,18 @@ impl RuleSet {
         &self.data
     }
 
-    /// The label and treatment of the first rule that holds.
-    pub(super) fn find(&self, observation: &Observation) -> (Arc<str>, &Treatment) {
+    /// What follows from a kind, unless a rule says otherwise.
+    #[must_use]
+    pub fn kind(&self, kind: FailureKind) -> Option<Treatment> {
+        self.data.kinds.get(&kind).map(|treatment| treatment.of(kind))
+    }
+
+    /// The label and treatment of the first rule that holds and isn't left out.
+    pub(super) fn find(&self, observation: &Observation, holds: &dyn Fn(&str) -> bool) -> (Arc<str>, &Treatment) {
         let facts = Facts::of(observation);
         self.rules
             .iter()
-            .find(|rule| facts.meet(&rule.when))
+            .find(|rule| facts.meet(&rule.when) && holds(rule.id()))
             .map_or_else(|| (self.last.0.clone(), &self.last.1), |rule| (rule.label.clone(), &rule.treatment))
     }
 }
@@ -178,10 +203,10 @@ fn ready(data: &RuleSetData, rule: &Rule) -> Result<Ready, RuleSetError> {
         and_phrases: lower(&rule.when.and_phrases),
         ..rule.when.clone()
     };
-    Ok(Ready { when, label: format!("{}@v{}", rule.id, rule.v).into(), treatment })
+    Ok(Ready { when, label: rule.label().into(), treatment })
 }
 
-fn check_client(treatment: &Treatment, of: &str) -> Result<(), RuleSetError> {
+pub(super) fn check_client(treatment: &Treatment, of: &str) -> Result<(), RuleSetError> {
     let ours = |range: &StatusRange| (401..=403).any(|status| range.contains(status));
     let blames = treatment.client.as_ref().is_some_and(|client| {
         client.keep.iter().any(ours) || (401..=403).contains(&client.status.unwrap_or_else(|| client.code.status()))

@@ -263,6 +263,19 @@ pub struct Rule {
     pub but: But,
 }
 
+impl Rule {
+    /// A rule that says what its kind says.
+    pub(super) fn plain(id: &str, kind: FailureKind, when: When) -> Self {
+        Self { id: id.to_owned(), v: 0, when, kind, but: But::default() }
+    }
+
+    /// What verdicts name it by: id and version.
+    #[must_use]
+    pub fn label(&self) -> String {
+        format!("{}@v{}", self.id, self.v)
+    }
+}
+
 /// Rules of one level. A level is tried only if those above it said nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -288,6 +301,13 @@ pub struct RuleSetData {
     pub kinds: BTreeMap<FailureKind, KindTreatment>,
     /// The rules, level by level.
     pub levels: Vec<Level>,
+}
+
+impl RuleSetData {
+    /// All rules, as they stand.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.levels.iter().flat_map(|level| &level.rules)
+    }
 }
 
 /// What follows from a kind, as it is stored under the kind's name.

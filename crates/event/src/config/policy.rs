@@ -73,6 +73,17 @@ impl PolicyScope {
     pub const fn holds_request(&self) -> bool {
         matches!(self, Self::Global | Self::Group { .. } | Self::Route { .. } | Self::Key { .. })
     }
+
+    /// The last word of its subject.
+    #[must_use]
+    pub fn subject_id(&self) -> String {
+        match self {
+            // Names of models and providers aren't words of subjects.
+            Self::Provider { .. } => format!("provider-{}", hashed(self)),
+            Self::Model { .. } => format!("model-{}", hashed(self)),
+            scope => scope.to_string().replace(':', "-"),
+        }
+    }
 }
 
 impl std::fmt::Display for PolicyScope {
@@ -108,12 +119,7 @@ impl Entity for Policy {
     const ENTITY: &'static str = "policy";
     const VERSION: u16 = 1;
     fn subject_id(&self) -> String {
-        match &self.scope {
-            // Names of models and providers aren't words of subjects.
-            PolicyScope::Provider { .. } => format!("provider-{}", hashed(&self.scope)),
-            PolicyScope::Model { .. } => format!("model-{}", hashed(&self.scope)),
-            scope => scope.to_string().replace(':', "-"),
-        }
+        self.scope.subject_id()
     }
     fn version(&self) -> u64 {
         self.version

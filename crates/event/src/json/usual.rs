@@ -9,7 +9,9 @@ use crate::envelope::Draft;
 use crate::money::{Usage, UsageReport};
 use crate::selection::{Skip, TableHash};
 use crate::source::SourceKind;
-use crate::traffic::{AttemptFinished, AttemptStarted, Evidence, RequestAdmitted, RequestFinished, SourceOutcome};
+use crate::traffic::{
+    AttemptFinished, AttemptStarted, Evidence, RequestAdmitted, RequestFinished, Shadow, SourceOutcome,
+};
 use crate::{LogTime, RequestId, Source};
 
 type Out = Vec<u8>;
@@ -287,6 +289,7 @@ fn attempt_finished(event: &AttemptFinished, out: &mut Out) {
         next,
         evidence: found,
         upstream_request_id,
+        shadow: other,
     } = event;
     put(r#"{"attempt":"#, out);
     number(*attempt, out);
@@ -311,7 +314,21 @@ fn attempt_finished(event: &AttemptFinished, out: &mut Out) {
     member(r#","next":"#, *next, out, |next, out| word(next.as_str(), out));
     member(r#","evidence":"#, found.as_ref(), out, evidence);
     member(r#","upstream_request_id":"#, upstream_request_id.as_deref(), out, text);
+    member(r#","shadow":"#, other.as_ref(), out, shadow);
     out.push(b'}');
+}
+
+fn shadow(shadow: &Shadow, out: &mut Out) {
+    let Shadow { rule, kind, differs } = shadow;
+    put(r#"{"rule":"#, out);
+    text(rule, out);
+    put(r#","kind":"#, out);
+    word(kind.as_str(), out);
+    for (i, part) in differs.iter().enumerate() {
+        put(if i == 0 { r#","differs":["# } else { "," }, out);
+        text(part, out);
+    }
+    put(if differs.is_empty() { "}" } else { "]}" }, out);
 }
 
 fn evidence(evidence: &Evidence, out: &mut Out) {

@@ -26,6 +26,18 @@ pub struct Evidence {
     pub wait_ms: Option<u64>,
 }
 
+/// What a candidate of rules would have said, where that differs from what the rules in force said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shadow {
+    /// The candidate's rule, with its version.
+    pub rule: String,
+    /// The candidate's kind.
+    pub kind: FailureKind,
+    /// What else differs, by the names of the verdict's parts (`retry_elsewhere`, `block`, …).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differs: Vec<String>,
+}
+
 /// One dispatch ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFinished {
@@ -58,6 +70,9 @@ pub struct AttemptFinished {
     /// The upstream's own id of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_request_id: Option<String>,
+    /// What a candidate of rules would have said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Shadow>,
 }
 
 impl Payload for AttemptFinished {

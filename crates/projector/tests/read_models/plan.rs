@@ -339,6 +339,7 @@ fn ended(attempt: u32, model: &str, plan: &Try) -> AttemptFinished {
         next: (!plan.ok).then_some(Next::Elsewhere),
         evidence: (!plan.ok).then(evidence),
         upstream_request_id: plan.text.clone(),
+        shadow: None,
     }
 }
 

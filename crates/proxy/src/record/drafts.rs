@@ -105,6 +105,7 @@ impl Story {
             next: None,
             evidence: None,
             upstream_request_id: None,
+            shadow: None,
         }
     }
 

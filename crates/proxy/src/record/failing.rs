@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use waybill_domain::attempt::{Outcome, Step};
 use waybill_domain::observation::{Ending, Observation};
-use waybill_domain::verdict::{Verdict, classify};
+use waybill_domain::verdict::{Judged, Verdict};
 use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
 use waybill_event::selection::Next;
@@ -21,7 +21,8 @@ const WAITED: Duration = Duration::from_millis(50);
 impl Record {
     /// The running attempt failed. What follows isn't known yet: [`Record::after_failure`] writes both.
     pub fn failed(&mut self, observation: Observation, heard: Heard) -> Arc<str> {
-        let verdict = classify(&self.replica.rules, &observation);
+        let source = self.running.as_ref().map(|running| running.order.candidate.source.source);
+        let Judged { verdict, shadow } = self.replica.snapshot.load().rulebook().judge(source, &observation);
         self.replica.metrics.failed(verdict.kind);
         if observation.committed {
             let now = self.now();
@@ -30,7 +31,7 @@ impl Record {
         self.failed_at = self.now();
         self.machine.failed(&verdict);
         let rule = verdict.rule.clone();
-        self.failure = Some(Failure { verdict, observation, heard });
+        self.failure = Some(Failure { verdict, shadow, observation, heard });
         rule
     }
 
@@ -50,7 +51,7 @@ impl Record {
     }
 
     pub(super) fn attempt_failed(&mut self, next: Next, drafts: &mut Drafts) {
-        let Some(Failure { verdict, observation, heard }) = self.failure.take() else { return };
+        let Some(Failure { verdict, shadow, observation, heard }) = self.failure.take() else { return };
         let Some(running) = self.running.take() else { return };
         let evidence = evidence(&observation);
         if let Some(evidence) = evidence.clone() {
@@ -68,6 +69,7 @@ impl Record {
             next: Some(next),
             evidence,
             upstream_request_id: heard.upstream_request_id,
+            shadow,
             ..self.story.attempt_finished(&running, self.now())
         };
         drafts.push(self.story.of_source(&running, finished));

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use waybill_domain::selector::{Revisions, SourceState};
-use waybill_domain::verdict::RuleSet;
 use waybill_event::config::{
     Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Group, Key, Limits as Limited, SelectorPolicy,
     StoredHash,
@@ -111,7 +110,6 @@ impl World {
             vault,
             peppers,
             dispatcher: Dispatcher::new(&DispatchConfig::default()).unwrap(),
-            rules: Arc::new(RuleSet::builtin().clone()),
             probes,
             recording,
             limits: Limits::default(),

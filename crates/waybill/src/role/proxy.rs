@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::selector::breaker::Phase;
 use waybill_domain::selector::{SourceState, state::ScopeState};
-use waybill_domain::verdict::RuleSet;
 use waybill_event::LogTime;
 use waybill_event::failure::Strength;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
@@ -77,7 +76,6 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         vault,
         peppers,
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
-        rules: Arc::new(RuleSet::builtin().clone()),
         probes,
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
-use waybill_domain::verdict::RuleSet;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal_nats::Connection;
 use waybill_upkeep::{Level, Parts, Retention, RetentionConfig, RetentionStatus, Rhythm, Upkeep};
@@ -57,7 +56,6 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         clock: clock.or_system(),
         vault,
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
-        rules: Arc::new(RuleSet::builtin().clone()),
         rhythm: Rhythm {
             first: Duration::from_millis(booted.config.upkeep.probe_interval_ms.max(100)),
             longest: LONGEST,

@@ -53,7 +53,9 @@ pub(in crate::api) async fn test(
         None => channel.models.first(),
     };
     let model = model.ok_or_else(|| Problem::invalid("model", "the channel has no such model"))?;
-    let tried = try_chat(state.dispatcher(), &target, &channel.provider, model.upstream_name(), state.now()).await;
+    let rules = state.fold().view().catalog.rulebook();
+    let asked = model.upstream_name();
+    let tried = try_chat(state.dispatcher(), &rules, &target, &channel, asked, state.now()).await;
     let Tried { verdict, observation, status, took } = tried;
     let error = &observation.error;
     let shown = json!({

@@ -203,6 +203,10 @@ fn waiting(change: &ConfigChange) -> Option<Waiting> {
             let done = if changed.change == Change::Deleted { ByHand::default() } else { ByHand::from(&changed.state) };
             Some(Waiting::ByHand(changed.state.scope.clone(), done))
         }
-        ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Route(_) => None,
+        ConfigChange::Group(_)
+        | ConfigChange::Key(_)
+        | ConfigChange::AdminToken(_)
+        | ConfigChange::Route(_)
+        | ConfigChange::Rules(_) => None,
     }
 }
