@@ -11,6 +11,7 @@ mod named;
 mod policy;
 mod requests;
 mod routes;
+mod rules;
 mod sources;
 mod status;
 mod tail;
@@ -61,6 +62,11 @@ pub fn router(state: State) -> Router {
         .route("/routes/{id}/enable", post(named::enable::<Route>))
         .route("/routes/{id}/disable", post(named::disable::<Route>))
         .route("/policy", get(policy::show).put(policy::set))
+        .route("/rules", get(rules::show).put(rules::set))
+        .route("/rules/shipped", get(rules::shipped))
+        .route("/rules/promote", post(rules::promote))
+        .route("/rules/revert", post(rules::revert))
+        .route("/rules/shadow", get(rules::shadow))
         .route("/apply", post(apply::apply))
         .route("/config-history", get(config_history::list))
         .route("/requests", get(requests::list))

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use waybill_domain::history::{ConfigHistoryRow, RequestRow};
-use waybill_event::{ConfigPosition, RequestId};
-use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery};
+use waybill_event::{ConfigPosition, LogTime, RequestId};
+use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery, ShadowReport};
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
 /// Pause between looks at the read model's position.
@@ -39,6 +39,12 @@ pub trait Reads: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`].
     async fn edits(&self, query: &ConfigHistoryQuery) -> Result<Vec<ConfigHistoryRow>, StoreError>;
+
+    /// What candidates of rules would have said otherwise of requests that came at `since` or later.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn shadows(&self, since: LogTime, limit: u32) -> Result<ShadowReport, StoreError>;
 }
 
 #[async_trait]
@@ -54,6 +60,9 @@ impl Reads for ReadModel {
     }
     async fn edits(&self, query: &ConfigHistoryQuery) -> Result<Vec<ConfigHistoryRow>, StoreError> {
         self.config_history(query).await
+    }
+    async fn shadows(&self, since: LogTime, limit: u32) -> Result<ShadowReport, StoreError> {
+        Self::shadows(self, since, limit).await
     }
 }
 

@@ -5,12 +5,14 @@ pub mod history;
 pub mod open;
 pub mod projection;
 pub mod request;
+pub mod shadow;
 pub mod transition;
 
 pub use catalog::ConfigHistoryQuery;
 pub use history::History;
 pub use projection::ProjectionPosition;
 pub use request::RequestQuery;
+pub use shadow::{ShadowDifference, ShadowReport};
 
 /// Most rows that one answer holds; a query that asks for more gets this many.
 pub const MAX_LIMIT: u32 = 1_000;

@@ -8,6 +8,7 @@ mod channel;
 mod config_history;
 mod connection;
 mod credential;
+mod document;
 mod group;
 mod history;
 mod key;
@@ -17,6 +18,7 @@ mod policy;
 mod reason;
 mod requests;
 mod route;
+mod rules;
 mod source;
 mod sources;
 mod status;
@@ -46,6 +48,8 @@ pub enum Client {
     Source(At<source::Source>),
     /// The numbers that requests, breakers and blocks go by.
     Policy(At<policy::Policy>),
+    /// Rules of verdicts: what an upstream's failure means.
+    Rules(rules::Rules),
     /// Make configuration what a file says, in one step.
     Apply(With<apply::Apply>),
     /// Tell what happened to a request, and why.
@@ -113,6 +117,7 @@ impl Client {
             Self::Route(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Source(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Policy(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Rules(command) => command.run().await,
             Self::Apply(With { connection, command }) => command.run(&connection.open()?).await,
             Self::History(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Requests(With { connection, command }) => command.run(&connection.open()?).await,

@@ -15,11 +15,13 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use waybill_admin::{Parts, Reads, SharedReads, State, bootstrap};
 use waybill_domain::history::{ConfigHistoryRow, ConfigRows, Placed, RequestRow, TrafficRows, lines};
-use waybill_event::{LogTime, Position, RequestId, decode_batch, decode_one};
+use waybill_event::{FailureKind, LogTime, Position, RequestId, decode_batch, decode_one};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Journal, Log, Stream};
 use waybill_read_model::StoreError;
-use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery};
+use waybill_read_model::read::{
+    ConfigHistoryQuery, History, ProjectionPosition, RequestQuery, ShadowDifference, ShadowReport,
+};
 use waybill_secret::{ExposeSecret as _, KeyRing, Peppers, Vault};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
@@ -106,6 +108,25 @@ impl Reads for FoldedRows {
         let rows = rows.filter(|row| query.entity_id.as_ref().is_none_or(|id| *id == row.entity_id));
         let rows = rows.filter(|row| query.before.is_none_or(|before| row.position < before));
         Ok(rows.take(query.limit as usize).collect())
+    }
+
+    async fn shadows(&self, _: LogTime, _: u32) -> Result<ShadowReport, StoreError> {
+        self.reach()?;
+        let attempts = self.traffic().await.attempts;
+        let failed = attempts.values().filter(|row| row.kind.is_some_and(|kind| kind != FailureKind::Success));
+        let differences = attempts.values().filter_map(|row| {
+            let shadow = row.shadow.clone()?;
+            Some(ShadowDifference {
+                rule: row.rule.clone()?,
+                kind: row.kind?.to_string(),
+                candidate_rule: shadow.rule,
+                candidate_kind: shadow.kind.to_string(),
+                differs: shadow.differs,
+                attempts: 1,
+                request: row.request_id,
+            })
+        });
+        Ok(ShadowReport { failures: failed.count() as u64, differences: differences.collect() })
     }
 }
 

@@ -10,4 +10,5 @@ mod desk;
 mod feed;
 mod keys;
 mod reading;
+mod rules;
 mod upstreams;

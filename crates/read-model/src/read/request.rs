@@ -49,12 +49,12 @@ fn prefix_range(prefix: &str) -> Option<(Uuid, Uuid)> {
 }
 
 /// The least id of a millisecond.
-fn least_id(at: LogTime) -> Uuid {
+pub(super) fn least_id(at: LogTime) -> Uuid {
     let millis = u128::try_from(at.as_millis()).unwrap_or(0) & 0xffff_ffff_ffff;
     Uuid::from_u128(millis << 80)
 }
 
-fn day(id: Uuid) -> Day {
+pub(super) fn day(id: Uuid) -> Day {
     // The id's first 48 bits are milliseconds, whatever else it is.
     let millis = i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX);
     Day::of(LogTime::from_micros(millis.saturating_mul(1_000)))

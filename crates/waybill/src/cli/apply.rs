@@ -1,9 +1,7 @@
 //! `waybill apply`.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use clap::Args;
 use secrecy::ExposeSecret;
 use serde_json::Value;
@@ -11,6 +9,7 @@ use serde_json::Value;
 use super::Usage;
 use super::api::Api;
 use super::credential::{from_env, from_file};
+use super::document;
 use super::output::{list, member, plain};
 
 /// Make configuration what a file says, in one step.
@@ -25,7 +24,7 @@ pub(crate) struct Apply {
 
 impl Apply {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
-        let mut manifest = read(&self.file)?;
+        let mut manifest = document::read(&self.file, "a manifest")?;
         supply_credentials(&mut manifest, self.file.parent())?;
         let dry_run = self.dry_run.then(|| "true".to_owned());
         let answer = api.post(&["apply"], &[("dry_run", dry_run)], &manifest).await?;
@@ -49,23 +48,6 @@ impl Apply {
         }
         Ok(())
     }
-}
-
-fn read(path: &Path) -> anyhow::Result<Value> {
-    let mut text = String::new();
-    if path.as_os_str() == "-" {
-        std::io::stdin().read_to_string(&mut text).context("can't read the manifest from standard input")?;
-    } else {
-        text = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
-    }
-    parse(&text).map_err(|wrong| Usage(format!("{} isn't a manifest: {wrong}", path.display())).into())
-}
-
-fn parse(text: &str) -> Result<Value, String> {
-    if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| error.to_string());
-    }
-    toml::from_str(text).map_err(|error| error.to_string())
 }
 
 /// Reads the credentials that the manifest names by variable or file; the API takes only the credentials themselves.
@@ -114,6 +96,7 @@ fn told(step: &Value) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::document::parse;
     use super::*;
 
     #[test]
