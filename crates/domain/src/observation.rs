@@ -1,9 +1,11 @@
 //! What was seen of one attempt: the classifier's input. It never holds a prompt or an answer's text.
 
-use std::time::Duration;
+mod seen;
 
 use serde::{Deserialize, Serialize};
 use waybill_event::failure::Sent;
+
+pub use seen::{ErrorBody, Headers};
 
 /// How far a connection had got when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -70,12 +72,18 @@ pub struct ErrorFields {
     pub status: Option<u16>,
     /// The error's code.
     pub code: Option<String>,
+    /// Finer codes beside it: reasons in details, an exception's name from a header, a code within the message.
+    pub reasons: Vec<String>,
     /// The error's type.
     pub kind: Option<String>,
     /// The parameter at fault.
     pub param: Option<String>,
     /// The message, unmasked: for matching only, never stored.
     pub message: Option<String>,
+    /// Where the error stands in the body, members joined with dots: `error`, `response.error`, empty for the whole.
+    pub at: String,
+    /// Where its message stands, likewise: `error.message`.
+    pub message_at: String,
 }
 
 /// The shape of a body that isn't the protocol's success.
@@ -155,12 +163,24 @@ pub enum Ending {
 pub struct Observation {
     /// The provider's kind from the channel's settings.
     pub provider: String,
+    /// The protocol that was spoken, such as `openai-chat`.
+    pub protocol: String,
     /// What ended the attempt.
     pub ending: Ending,
+    /// Whether the answer was a stream, or was asked for as one.
+    pub streamed: bool,
     /// The error fields, where there were some.
     pub error: ErrorFields,
-    /// How long the upstream asks us to wait, read from its headers.
-    pub wait: Option<Duration>,
+    /// Why a complete answer ended, where it says so.
+    pub finish: Option<String>,
+    /// The answer's headers.
+    pub headers: Headers,
+    /// The body of an error.
+    pub body: ErrorBody,
+    /// What the gateway knows beside the answer, by name: `route` is `converted`.
+    pub facts: Vec<(String, String)>,
+    /// When it was seen, in milliseconds since 1970 (UTC); 0 where nobody looked at a clock.
+    pub at_ms: i64,
     /// Whether content had already gone to the client.
     pub committed: bool,
 }

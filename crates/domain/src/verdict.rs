@@ -6,13 +6,16 @@
 
 mod answer;
 mod builtin;
-mod grams;
+pub mod client_type;
+mod fingerprint;
 mod hint;
 mod layer;
 mod matching;
 pub mod public;
+pub mod report;
 pub mod rule;
 mod rulebook;
+mod source;
 
 #[cfg(test)]
 mod tests;
@@ -21,20 +24,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waybill_event::FailureKind;
-use waybill_event::failure::{BlockVerdict, FallbackReason, Health};
+use waybill_event::failure::{BlockVerdict, FallbackReason, Health, Recovery, Strength};
 
 use crate::observation::{Ending, Observation};
 
 pub use answer::{Answer, FailureRecord, all_busy, answer};
 pub use layer::Layer;
 pub use public::PublicCode;
-pub use rule::{Elsewhere, RuleSet, RuleSetError, SameSource, When};
+pub use report::{Class, Report};
+pub use rule::{CompiledRules, Elsewhere, RuleSet, RuleSetError, SameSource, Scope, When};
 pub use rulebook::{Judged, Rulebook};
+pub use source::BlockSource;
 
-use rule::{BlockRule, ClientRule, Treatment};
+use hint::Hinted;
+use matching::Found;
+use rule::{BlockRule, ClientRule};
 
 /// The shortest block that a hint makes: a hint of nothing would otherwise be no block at all.
 const MIN_HINTED_BLOCK: Duration = Duration::from_secs(1);
+/// How long a model is given up that only a probe would bring back: after that it is asked again.
+const MODEL_UNTIL_PROBE: Duration = Duration::from_secs(3_600);
+/// How long a model is given up that only an operator would bring back.
+const MODEL_UNTIL_OPERATOR: Duration = Duration::from_secs(86_400);
 
 /// What the client is told if this failure ends its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +61,8 @@ pub struct ClientAnswer {
 pub struct Verdict {
     /// What became of the attempt.
     pub kind: FailureKind,
+    /// The kind in four words, as far as those can say it.
+    pub class: Class,
     /// The rule that said so, with its version: `id@vN`.
     pub rule: Arc<str>,
     /// Whether another source may be asked.
@@ -62,6 +75,10 @@ pub struct Verdict {
     pub model_health: Health,
     /// What is taken out.
     pub block: Option<BlockVerdict>,
+    /// What that is about; nothing where nothing is taken out.
+    pub scope: Option<Scope>,
+    /// What says for how long.
+    pub block_source: BlockSource,
     /// What the client sees if it ends here; nothing after success.
     pub client: Option<ClientAnswer>,
     /// The upstream's own status, where it answered with an error.
@@ -74,6 +91,9 @@ pub struct Verdict {
     pub counts_attempt: bool,
     /// The label if this is the request's first failure and another source is asked.
     pub fallback: FallbackReason,
+    /// Where no rule knows what the upstream said: a fingerprint of its shape, without any of its values, so that a rule
+    /// can be written.
+    pub unmatched: Option<Arc<str>>,
 }
 
 impl Verdict {
@@ -97,21 +117,18 @@ impl Verdict {
 
 /// Says what an observation means.
 ///
-/// Costs time linear in the size of the error's message. Whatever the rules say, nothing is tried again once content
-/// has gone to the client.
+/// Costs time linear in the size of what is looked at, which is bounded. Whatever the rules say, nothing is tried again
+/// once content has gone to the client.
 #[must_use]
 pub fn classify(rules: &RuleSet, observation: &Observation) -> Verdict {
-    let (label, treatment) = rules.find(observation, &|_| true);
-    resolve(label, treatment, observation)
+    resolve(&rules.find(observation, &|_| true), observation)
 }
 
 /// Turns a treatment, which speaks of cases, into a verdict on this one.
-fn resolve(label: Arc<str>, treatment: &Treatment, observation: &Observation) -> Verdict {
+fn resolve(found: &Found<'_>, observation: &Observation) -> Verdict {
+    let treatment = found.treatment;
     let status = status_of(&observation.ending);
-    let wait = treatment.hint.and_then(|hint| {
-        let told = observation.wait.or_else(|| observation.error.message.as_deref().and_then(hint::in_message))?;
-        Some(told.min(Duration::from_secs(hint.cap_s)))
-    });
+    let hinted = treatment.hint.as_ref().and_then(|hint| hint::read(hint, observation));
     let said = status.or(observation.error.status);
     // A refusal before any work costs the upstream nothing, whatever kind it is.
     let refused_early = matches!(said, Some(401 | 402 | 403 | 429));
@@ -121,20 +138,25 @@ fn resolve(label: Arc<str>, treatment: &Treatment, observation: &Observation) ->
         _ => treatment.fallback,
     };
     let committed = observation.committed;
+    let (block, scope, block_source) = block(treatment.block, hinted.as_ref());
     Verdict {
         kind: treatment.kind,
-        rule: label,
+        class: Class::of(treatment),
+        rule: Arc::clone(&found.label),
         retry_elsewhere: if committed { Elsewhere::Never } else { treatment.elsewhere },
         retry_same: if committed { None } else { treatment.same },
         source_health: treatment.source_health,
         model_health: treatment.model_health,
-        block: block(treatment.block, wait),
+        block,
+        scope,
+        block_source,
         client: treatment.client.as_ref().map(|rule| client(rule, status)),
         status,
         maybe_billed: treatment.maybe_billed,
-        wait,
+        wait: hinted.map(|hinted| hinted.wait),
         counts_attempt: treatment.counts && !refused_early,
         fallback,
+        unmatched: found.unmatched.then(|| fingerprint::of(observation)),
     }
 }
 
@@ -150,19 +172,40 @@ fn status_of(ending: &Ending) -> Option<u16> {
     }
 }
 
-fn block(rule: BlockRule, wait: Option<Duration>) -> Option<BlockVerdict> {
+type Blocked = (Option<BlockVerdict>, Option<Scope>, BlockSource);
+
+fn block(rule: BlockRule, hinted: Option<&Hinted>) -> Blocked {
     match rule {
-        BlockRule::None => None,
-        BlockRule::Disable { recovery } => Some(BlockVerdict::Disable { recovery }),
-        BlockRule::Block { strength, model_only, seconds, hinted } => {
-            let (strength, time) = match wait {
-                Some(wait) => (hinted.unwrap_or(strength), wait.max(MIN_HINTED_BLOCK)),
-                None => (strength, Duration::from_secs(seconds)),
+        BlockRule::None => (None, None, BlockSource::None),
+        BlockRule::Disable { recovery, scope } => {
+            let (source, model) = match recovery {
+                Recovery::Probe => (BlockSource::UntilProbe, MODEL_UNTIL_PROBE),
+                Recovery::Operator => (BlockSource::UntilOperator, MODEL_UNTIL_OPERATOR),
             };
-            let duration_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            (duration_ms > 0).then_some(BlockVerdict::Block { strength, model_only, duration_ms })
+            let block = match scope {
+                Scope::Model => timed(Strength::Hard, scope, model),
+                Scope::Key | Scope::Account | Scope::Channel => BlockVerdict::Disable { recovery },
+            };
+            (Some(block), Some(scope), source)
+        }
+        BlockRule::Block { strength, scope, seconds, hinted: otherwise } => {
+            let (strength, time, source) = match hinted {
+                Some(Hinted { wait, from }) => {
+                    (otherwise.unwrap_or(strength), (*wait).max(MIN_HINTED_BLOCK), from.clone())
+                }
+                None => (strength, Duration::from_secs(seconds), BlockSource::Rule),
+            };
+            if time.is_zero() {
+                return (None, None, BlockSource::None);
+            }
+            (Some(timed(strength, scope, time)), Some(scope), source)
         }
     }
+}
+
+fn timed(strength: Strength, scope: Scope, time: Duration) -> BlockVerdict {
+    let duration_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    BlockVerdict::Block { strength, model_only: scope == Scope::Model, duration_ms }
 }
 
 fn client(rule: &ClientRule, status: Option<u16>) -> ClientAnswer {

@@ -85,9 +85,14 @@ impl Case {
             kind: self.error.r#type.clone(),
             param: self.error.param.clone(),
             message: self.error.message.clone(),
+            ..ErrorFields::default()
         };
-        let wait = self.wait_ms.map(Duration::from_millis);
-        Observation { provider: self.provider.clone(), ending, error, wait, committed: self.committed }
+        let mut seen =
+            Observation { error, committed: self.committed, ..Observation::new(self.provider.as_str(), ending) };
+        if let Some(ms) = self.wait_ms {
+            seen.headers.push("retry-after-ms", &ms.to_string());
+        }
+        seen
     }
 }
 
@@ -131,11 +136,8 @@ fn the_shipped_rules_read_real_failures() {
 fn a_verdict_is_cheap() {
     let message = "the upstream said something long and unremarkable about nothing in particular ".repeat(13);
     let observation = Observation {
-        provider: "openai".to_owned(),
-        ending: Ending::Status { status: 500, shape: Shape::Error },
         error: ErrorFields { message: Some(message), ..ErrorFields::default() },
-        wait: None,
-        committed: false,
+        ..Observation::new("openai", Ending::Status { status: 500, shape: Shape::Error })
     };
     let best = (0..200)
         .map(|_| {

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 use waybill_domain::attempt::Limits;
-use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation, Shape};
+use waybill_domain::observation::{Ending, Limit, Observation, Shape};
 use waybill_event::failure::Sent;
 use waybill_upstream::{Dispatcher, Outbound, Reply, Target, observe};
 use waybill_wire::chat::{Seen, StreamWatch};
@@ -92,8 +92,7 @@ impl Attempted {
 /// An observation of a limit of time that passed.
 #[must_use]
 pub fn timed_out(provider: &str, limit: Limit, sent: Sent, committed: bool) -> Observation {
-    let ending = Ending::TimedOut { limit, sent };
-    Observation { provider: provider.to_owned(), ending, error: ErrorFields::default(), wait: None, committed }
+    Observation { committed, ..Observation::new(provider, Ending::TimedOut { limit, sent }) }
 }
 
 /// Makes one attempt.
@@ -227,6 +226,5 @@ fn take_frames(splitter: &mut Splitter, watch: &mut StreamWatch, held: &mut Byte
 /// A 2xx that isn't the protocol's success.
 #[must_use]
 pub fn wrong(provider: &str, status: u16, shape: Shape, committed: bool) -> Observation {
-    let ending = Ending::Wrong2xx { status, shape };
-    Observation { provider: provider.to_owned(), ending, error: ErrorFields::default(), wait: None, committed }
+    Observation { committed, ..Observation::new(provider, Ending::Wrong2xx { status, shape }) }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::{Candidate, Waiting};
 use waybill_domain::catalog::Resolved;
-use waybill_domain::observation::{Ending, ErrorFields, Observation};
+use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
 use waybill_event::config::{Channel, MidStream};
@@ -348,12 +348,5 @@ async fn prepare(
 
 /// A failure of the gateway's own.
 fn local(provider: &str, heard: Heard) -> Attempted {
-    let observation = Observation {
-        provider: provider.to_owned(),
-        ending: Ending::Local,
-        error: ErrorFields::default(),
-        wait: None,
-        committed: false,
-    };
-    Attempted::Failed(Box::new((observation, heard)))
+    Attempted::Failed(Box::new((Observation::new(provider, Ending::Local), heard)))
 }

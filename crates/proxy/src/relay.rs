@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation, Shape};
+use waybill_domain::observation::{Ending, Limit, Observation, Shape};
 use waybill_domain::verdict::PublicCode;
 use waybill_event::failure::Sent;
 use waybill_upstream::observe;
@@ -281,8 +281,7 @@ impl Relay {
         if self.opened.watch.ended() {
             return self.ended();
         }
-        let (provider, error) = (self.provider.clone(), ErrorFields::default());
-        self.give_up(Observation { provider, ending: Ending::Local, error, wait: None, committed: true })
+        self.give_up(Observation { committed: true, ..Observation::new(self.provider.as_str(), Ending::Local) })
     }
 
     fn complete(&mut self) {

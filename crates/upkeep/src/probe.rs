@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::json;
-use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation};
+use waybill_domain::observation::{Ending, Limit, Observation};
 use waybill_domain::verdict::Rulebook;
 use waybill_event::config::Channel;
 use waybill_event::failure::Sent;
@@ -54,12 +54,9 @@ impl Prober {
         let turn = usize::try_from(tries.saturating_sub(1)).unwrap_or(0);
         let model = channel.models.get(turn % channel.models.len().max(1)).map_or("", |model| model.upstream_name());
         let asking = self.ask(&channel.provider, &target, model, now.as_millis());
-        let observation = tokio::time::timeout(PROBE_LIFE, asking).await.unwrap_or_else(|_| Observation {
-            provider: channel.provider.clone(),
-            ending: Ending::TimedOut { limit: Limit::Whole, sent: Sent::Request },
-            error: ErrorFields::default(),
-            wait: None,
-            committed: false,
+        let observation = tokio::time::timeout(PROBE_LIFE, asking).await.unwrap_or_else(|_| {
+            let ending = Ending::TimedOut { limit: Limit::Whole, sent: Sent::Request };
+            Observation::new(channel.provider.as_str(), ending)
         });
         Ok(rules.classify(Some(channel.source()), &observation).kind)
     }

@@ -23,7 +23,7 @@ pub enum FetchModelsError {
     #[error("the upstream couldn't be asked for its models")]
     Transport(#[from] TransportFault),
     /// The upstream refused.
-    #[error("the upstream answered {} when asked for its models{}", facts.status, observe::told(facts))]
+    #[error("the upstream answered {} when asked for its models{}", facts.status, observe::words(facts))]
     Status {
         /// What it said.
         facts: Box<ErrorFacts>,

@@ -3,27 +3,25 @@
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use waybill_domain::observation::{Ending, ErrorFields, Observation, Shape, TransportFault};
+use waybill_domain::observation::{Ending, ErrorBody, ErrorFields, Headers, Observation, Shape, TransportFault};
 use waybill_wire::chat::{ShapeFault, StreamEnd, StreamWatch};
 use waybill_wire::error::{BodyShape, ErrorFacts};
-use waybill_wire::retry::retry_hint;
 
 /// An attempt that brought a complete answer.
 #[must_use]
 pub fn success(provider: &str, committed: bool) -> Observation {
-    observation(provider, Ending::Success, None, committed)
+    Observation { committed, ..Observation::new(provider, Ending::Success) }
 }
 
-/// An attempt that ended with an error status. `now_ms` is UTC in milliseconds since 1970, for dates in `retry-after`.
+/// An attempt that ended with an error status. `now_ms` is UTC in milliseconds since 1970, for waits that are told as a
+/// moment.
 #[must_use]
 pub fn status(provider: &str, status: u16, headers: &HeaderMap, body: &[u8], now_ms: i64) -> Observation {
     let facts = ErrorFacts::read(status, content_type(headers), body);
     let ending = Ending::Status { status, shape: shape(&facts) };
-    Observation { wait: wait(&facts, headers, now_ms), ..observation(provider, ending, Some(&facts), false) }
+    told(Observation::new(provider, ending), Some(&facts), headers, now_ms)
 }
 
 /// An attempt whose 2xx answer isn't one.
@@ -37,9 +35,7 @@ pub fn wrong_answer(provider: &str, status: u16, headers: &HeaderMap, fault: &Sh
         ShapeFault::WrongShape => (Shape::UnknownJson, None),
         ShapeFault::EmptyOutput(_) => (Shape::EmptyOutput, None),
     };
-    let ending = Ending::Wrong2xx { status, shape };
-    let wait = facts.and_then(|facts| wait(facts, headers, now_ms));
-    Observation { wait, ..observation(provider, ending, facts, false) }
+    told(Observation::new(provider, Ending::Wrong2xx { status, shape }), facts, headers, now_ms)
 }
 
 /// An attempt whose stream has ended, by its body's end or by an error within it.
@@ -52,20 +48,26 @@ pub fn stream(provider: &str, status: u16, headers: &HeaderMap, watch: &StreamWa
         StreamEnd::Cut => Shape::Cut,
         StreamEnd::Failed => facts.map_or(Shape::BrokenEvent, |_| Shape::Error),
     };
-    let ending = Ending::Wrong2xx { status, shape };
-    let wait = facts.and_then(|facts| wait(facts, headers, now_ms));
-    Observation { wait, ..observation(provider, ending, facts, watch.committed()) }
+    let seen = Observation::new(provider, Ending::Wrong2xx { status, shape });
+    let seen = Observation { streamed: true, committed: watch.committed(), ..seen };
+    told(seen, facts, headers, now_ms)
 }
 
 /// An attempt whose connection failed.
 #[must_use]
 pub fn transport(provider: &str, fault: TransportFault, committed: bool) -> Observation {
-    observation(provider, Ending::Transport(fault), None, committed)
+    Observation { committed, ..Observation::new(provider, Ending::Transport(fault)) }
 }
 
-fn observation(provider: &str, ending: Ending, facts: Option<&ErrorFacts>, committed: bool) -> Observation {
-    let error = facts.map(error_fields).unwrap_or_default();
-    Observation { provider: provider.to_owned(), ending, error, wait: None, committed }
+/// What the answer itself told, beside how it ended.
+fn told(seen: Observation, facts: Option<&ErrorFacts>, headers: &HeaderMap, now_ms: i64) -> Observation {
+    let text = |(name, value): (&'_ http::HeaderName, &'_ http::HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    let mut kept = Headers::default();
+    headers.iter().filter_map(text).for_each(|(name, value)| kept.push(&name, &value));
+    let body = facts.map(|facts| ErrorBody::new(facts.trees.clone())).unwrap_or_default();
+    Observation { error: facts.map(error_fields).unwrap_or_default(), headers: kept, body, at_ms: now_ms, ..seen }
 }
 
 /// The error fields that the classifier matches on.
@@ -74,9 +76,12 @@ pub fn error_fields(facts: &ErrorFacts) -> ErrorFields {
     ErrorFields {
         status: facts.status_inner,
         code: facts.code.clone(),
+        reasons: facts.reasons.clone(),
         kind: facts.kind.clone(),
         param: facts.param.clone(),
         message: facts.message.clone(),
+        at: facts.at.clone(),
+        message_at: facts.message_at.clone(),
     }
 }
 
@@ -92,17 +97,12 @@ fn shape(facts: &ErrorFacts) -> Shape {
     }
 }
 
-/// Headers before the body: they speak of this very answer.
-fn wait(facts: &ErrorFacts, headers: &HeaderMap, now_ms: i64) -> Option<Duration> {
-    retry_hint(headers, now_ms).or_else(|| facts.retry_in_ms.map(Duration::from_millis))
-}
-
 /// The content type, where it is text.
 pub(crate) fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?.to_str().ok()
 }
 
 /// What an error said, as the end of a sentence.
-pub(crate) fn told(facts: &ErrorFacts) -> String {
+pub(crate) fn words(facts: &ErrorFacts) -> String {
     facts.evidence().map_or_else(String::new, |message| format!(": {message}"))
 }

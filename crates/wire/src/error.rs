@@ -1,5 +1,6 @@
 //! Errors in both directions: the facts of what an upstream sent, and the one shape in which clients get ours.
 
+mod bounded;
 mod facts;
 mod render;
 mod tree;

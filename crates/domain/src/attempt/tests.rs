@@ -7,7 +7,7 @@ use waybill_event::{Source, SourceKind, SourceRef};
 use waybill_event::config::{Capabilities, RetryUnknown};
 
 use super::*;
-use crate::observation::{Ending, ErrorFields, Fault, Limit, Observation, Phase, Shape, TransportFault};
+use crate::observation::{Ending, ErrorFields, Fault, Headers, Limit, Observation, Phase, Shape, TransportFault};
 use crate::verdict::{RuleSet, classify};
 
 pub(super) struct List(pub(super) VecDeque<Candidate>);
@@ -68,12 +68,12 @@ pub(super) fn observation(does: Does) -> Observation {
         Ending::Transport(TransportFault { phase, fault, sent, received: 0, detail: String::new() })
     };
     let mut error = ErrorFields::default();
-    let mut wait = None;
+    let mut headers = Headers::default();
     let ending = match does {
         Does::Answer => Ending::Success,
         Does::Status(status) => Ending::Status { status, shape: Shape::Error },
         Does::Limited { wait_ms } => {
-            wait = Some(Duration::from_millis(wait_ms));
+            headers.push("retry-after-ms", &wait_ms.to_string());
             Ending::Status { status: 429, shape: Shape::Error }
         }
         Does::Quota => {
@@ -92,7 +92,7 @@ pub(super) fn observation(does: Does) -> Observation {
         }
     };
     let committed = does == Does::BreakAfterContent;
-    Observation { provider: "openai".to_owned(), ending, error, wait, committed }
+    Observation { error, headers, committed, ..Observation::new("openai", ending) }
 }
 
 /// A request that meets these upstreams, one answer per dispatch, each taking 100 ms.

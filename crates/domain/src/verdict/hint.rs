@@ -1,70 +1,108 @@
-//! The wait that an error's message asks for, read only once the kind is known to be one that waits.
+//! The wait that an upstream asks for, read only once the kind is known, from wherever it may stand.
+
+mod body;
+mod message;
+mod moment;
+#[cfg(test)]
+mod tests;
+mod window;
 
 use std::time::Duration;
 
-/// Words after which a time stands.
-const BEFORE: [&str; 6] = ["try again in ", "try again after ", "retry after ", "retry in ", "wait ", "available in "];
+use chrono::{DateTime, Datelike, Days, Months, NaiveTime, TimeDelta, Timelike};
 
-/// The wait that a message asks for: `6.5s`, `9m38.016s`, `1 seconds`, `250ms`. The caller caps it.
-pub(super) fn in_message(message: &str) -> Option<Duration> {
-    let lowered = message.to_ascii_lowercase();
-    BEFORE.iter().find_map(|words| {
-        let start = lowered.find(words)? + words.len();
-        leading(lowered.get(start..)?)
+use super::source::BlockSource;
+use crate::observation::Observation;
+use crate::verdict::rule::{Calendar, HintRule, HintSource, HintUnit, Zone};
+
+/// What a wait of nothing, or a date that has passed, is taken as: the server meant a wait.
+const FLOOR_MS: i64 = 1_000;
+
+/// A wait and where it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hinted {
+    /// How long, capped.
+    pub(super) wait: Duration,
+    /// Whence.
+    pub(super) from: BlockSource,
+}
+
+impl Hinted {
+    fn of(ms: i64, from: BlockSource) -> Option<Self> {
+        let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0)?;
+        Some(Self { wait: Duration::from_millis(ms), from })
+    }
+}
+
+/// The wait that an upstream asks for: what the rule names, before `retry-after-ms` and `retry-after`, before a member of
+/// the body, before the reset header of a window that is used up, before a time in the message, before the calendar. What
+/// is past, negative or unreadable is no wait; what is longer than the rule's cap is cut to it.
+pub(super) fn read(rule: &HintRule, observation: &Observation) -> Option<Hinted> {
+    let reads = |source: HintSource| rule.reads(source);
+    let found = None
+        .or_else(|| also(rule, observation))
+        .or_else(|| reads(HintSource::RetryAfter).then(|| retry_after(observation)).flatten())
+        .or_else(|| reads(HintSource::Body).then(|| body::read(observation)).flatten())
+        .or_else(|| reads(HintSource::ResetHeader).then(|| window::read(observation, rule.zone)).flatten())
+        .or_else(|| reads(HintSource::Message).then(|| in_message(observation, rule.zone)).flatten())
+        .or_else(|| rule.calendar.and_then(|calendar| until(calendar, rule.zone, observation.at_ms)))?;
+    Some(Hinted { wait: found.wait.min(Duration::from_secs(rule.cap_s)), ..found })
+}
+
+fn also(rule: &HintRule, observation: &Observation) -> Option<Hinted> {
+    let of = |text: &str, unit| moment::read(text, unit, rule.zone, observation.at_ms);
+    rule.also.iter().find_map(|hint| {
+        if let Some(header) = &hint.header {
+            return Hinted::of(of(observation.headers.get(header)?, hint.unit)?, BlockSource::Header(header.clone()));
+        }
+        let at = hint.body.as_deref()?;
+        let value = observation.body.trees().find_map(|tree| tree.pointer(at))?;
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Hinted::of(of(&text, hint.unit)?, BlockSource::Body(at.trim_start_matches('/').replace('/', ".")))
     })
 }
 
-/// The duration a text begins with; a bare number is seconds.
-fn leading(text: &str) -> Option<Duration> {
-    let mut rest = text.trim_start();
-    let mut seconds = 0.0;
-    let mut met = false;
-    loop {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let Some(number) = rest.get(..digits).and_then(|n| n.trim_end_matches('.').parse::<f64>().ok()) else { break };
-        rest = rest.get(digits..)?;
-        let unit_text = rest.trim_start();
-        let letters = unit_text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit_text.len());
-        let (unit, after) = unit_text.split_at_checked(letters)?;
-        let factor = match unit {
-            "ms" | "millisecond" | "milliseconds" => 0.001,
-            "m" | "min" | "mins" | "minute" | "minutes" => 60.0,
-            "h" | "hour" | "hours" => 3_600.0,
-            "d" | "day" | "days" => 86_400.0,
-            "" | "s" | "sec" | "secs" | "second" | "seconds" => 1.0,
-            _ if met => break,
-            _ => return None,
+fn retry_after(observation: &Observation) -> Option<Hinted> {
+    let of = |name: &'static str, unit: HintUnit| {
+        let value = observation.headers.get(name)?;
+        let ms = moment::read(value, unit, Zone::default(), observation.at_ms)?;
+        // A number below zero means nothing; zero, or a date in the past, meant a wait.
+        let ms = match ms {
+            1.. => ms,
+            _ if value.starts_with('-') => return None,
+            _ => FLOOR_MS,
         };
-        seconds += number * factor;
-        met = true;
-        rest = after;
-    }
-    Duration::try_from_secs_f64(seconds).ok().filter(|wait| met && !wait.is_zero())
+        Hinted::of(ms, BlockSource::Header(name.to_owned()))
+    };
+    of("retry-after-ms", HintUnit::Millis).or_else(|| of("retry-after", HintUnit::Auto))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn in_message(observation: &Observation, zone: Zone) -> Option<Hinted> {
+    let message = observation.error.message.as_deref()?;
+    let place = match observation.error.message_at.as_str() {
+        "" => "message".to_owned(),
+        place => place.to_owned(),
+    };
+    Hinted::of(message::read(message, zone, observation.at_ms)?, BlockSource::Body(place))
+}
 
-    fn check(message: &str, millis: Option<u64>) {
-        assert_eq!(in_message(message), millis.map(Duration::from_millis), "{message}");
+/// The end of a window that ends with the calendar of a zone; nothing where nobody knows what time it is.
+fn until(calendar: Calendar, zone: Zone, now_ms: i64) -> Option<Hinted> {
+    if now_ms == 0 {
+        return None;
     }
-
-    #[test]
-    fn times_in_messages_are_read() {
-        check("Rate limit reached. Please try again in 6.5s.", Some(6_500));
-        check("Please try again in 9m38.016s. Need more?", Some(578_016));
-        check("please try again after 1 seconds", Some(1_000));
-        check("Retry after 250ms", Some(250));
-        check("try again in 7", Some(7_000));
-    }
-
-    #[test]
-    fn what_is_no_time_is_none() {
-        check("please try again later", None);
-        check("try again in a moment", None);
-        check("try again in 0s", None);
-        check("", None);
-        check("try again in 3 parsecs", None);
-    }
+    let ahead = TimeDelta::minutes(i64::from(zone.minutes()));
+    let now = DateTime::from_timestamp_millis(now_ms)?.naive_utc().checked_add_signed(ahead)?;
+    let midnight = |day: chrono::NaiveDate| day.and_time(NaiveTime::MIN);
+    let today = now.date();
+    let end = match calendar {
+        Calendar::Hour => midnight(today) + TimeDelta::hours(i64::from(now.hour()) + 1),
+        Calendar::Day => midnight(today.checked_add_days(Days::new(1))?),
+        Calendar::Week => {
+            let left = 7 - u64::from(today.weekday().num_days_from_monday());
+            midnight(today.checked_add_days(Days::new(left))?)
+        }
+        Calendar::Month => midnight(today.with_day(1)?.checked_add_months(Months::new(1))?),
+    };
+    Hinted::of(end.signed_duration_since(now).num_milliseconds(), BlockSource::Calendar(zone))
 }

@@ -6,13 +6,11 @@ use std::sync::{Arc, LazyLock};
 use waybill_event::FailureKind;
 use waybill_event::config::{Preset, RuleLayer};
 
-use super::rule::{But, Level, Rule, RuleSet, RuleSetData, RuleSetError, Treatment, When};
+use super::rule::{But, CompiledRules, Rule, RuleSet, RuleSetError, Treatment};
 use crate::observation::Observation;
 
 /// Most rules of one scope.
 pub const MAX_LAYER_RULES: usize = 200;
-/// Id of the rule that stands for "none of these"; no other may be called so.
-const NONE: &str = "none_of_these";
 
 static PRESETS: LazyLock<BTreeMap<Preset, Kinds>> = LazyLock::new(|| {
     serde_json::from_str(include_str!("presets.json")).unwrap_or_else(|fault| {
@@ -31,8 +29,7 @@ pub(super) fn preset(name: Preset) -> Option<&'static Kinds> {
 /// A layer, checked and ready for use.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// The rules; what meets none of them meets [`NONE`].
-    rules: RuleSet,
+    rules: CompiledRules,
     /// What each rule says otherwise than its kind, by the rule's label.
     buts: BTreeMap<String, But>,
     pub(super) preset: Option<Preset>,
@@ -59,7 +56,7 @@ impl Layer {
         }
         let rules = rules.iter().map(read_rule).collect::<Result<Vec<_>, _>>()?;
         let shipped: BTreeSet<&str> = base.data().rules().map(|rule| rule.id.as_str()).collect();
-        if let Some(taken) = rules.iter().find(|rule| shipped.contains(rule.id.as_str()) || rule.id == NONE) {
+        if let Some(taken) = rules.iter().find(|rule| shipped.contains(rule.id.as_str())) {
             return Err(RuleSetError::Shipped { id: taken.id.clone() });
         }
         if let Some(unknown) = without.iter().find(|id| !shipped.contains(id.as_str())) {
@@ -67,30 +64,25 @@ impl Layer {
         }
         let kinds = kinds.iter().map(|(kind, but)| read_kind(*kind, but, base)).collect::<Result<Kinds, _>>()?;
         let buts = rules.iter().map(|rule| (rule.label(), rule.but.clone())).collect();
-        Ok(Self { rules: alone(rules, base)?, buts, preset: *preset, kinds, without: without.clone() })
+        let mut ids = BTreeSet::new();
+        if let Some(twice) = rules.iter().find(|rule| !ids.insert(rule.id.as_str())) {
+            return Err(RuleSetError::Twice { id: twice.id.clone() });
+        }
+        let rules = CompiledRules::compile(&rules, base.kinds())?;
+        Ok(Self { rules, buts, preset: *preset, kinds, without: without.clone() })
     }
 
     /// The first of its rules that holds.
     pub(super) fn find(&self, observation: &Observation) -> Option<Own<'_>> {
-        let (label, treatment) = self.rules.find(observation, &|_| true);
-        let but = self.buts.get(&*label)?;
-        Some(Own { label, kind: treatment.kind, but })
+        let found = self.rules.first(observation, &|_| true)?;
+        let but = self.buts.get(&*found.label)?;
+        Some(Own { label: found.label, kind: found.treatment.kind, but })
     }
-}
-
-/// The rules as a set of their own.
-fn alone(rules: Vec<Rule>, base: &RuleSet) -> Result<RuleSet, RuleSetError> {
-    let last = Rule::plain(NONE, FailureKind::LocalFailure, When::default());
-    let level = |name: &str, rules| Level { name: name.to_owned(), by_kind: false, rules };
-    RuleSet::try_from(RuleSetData {
-        levels: vec![level("own", rules), level("none", vec![last])],
-        ..RuleSetData { levels: Vec::new(), ..base.data().clone() }
-    })
 }
 
 fn read_rule(value: &serde_json::Value) -> Result<Rule, RuleSetError> {
     let id = value.get("id").and_then(serde_json::Value::as_str).unwrap_or("without an id");
-    let unreadable = |error: serde_json::Error| RuleSetError::Unreadable { reason: format!("rule {id}: {error}") };
+    let unreadable = |error: serde_json::Error| RuleSetError::Rule { id: id.to_owned(), reason: error.to_string() };
     serde_json::from_value(value.clone()).map_err(unreadable)
 }
 

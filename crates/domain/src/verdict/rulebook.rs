@@ -12,6 +12,7 @@ use waybill_event::config::{PolicyScope, Preset, RuleLayer, Rules};
 use waybill_event::traffic::Shadow;
 
 use super::layer::{Layer, over, preset};
+use super::matching::Found;
 use super::rule::{But, RuleSet, RuleSetError};
 use super::{Verdict, resolve};
 use crate::observation::Observation;
@@ -108,16 +109,16 @@ impl Rulebook {
     fn read(&self, chain: &[&Scoped], shadow: bool, observation: &Observation) -> Verdict {
         let layers: Vec<(&Scoped, &Layer)> = chain.iter().map(|scoped| (*scoped, scoped.layer(shadow))).collect();
         let own = layers.iter().find_map(|(scoped, layer)| Some((*scoped, layer.find(observation)?)));
-        let (label, treatment, last) = match own {
+        let (label, treatment, last, unmatched) = match own {
             Some((scoped, own)) => {
                 let label = format!("{}/{}", scoped.scope, own.label).into();
                 let Some(treatment) = self.base.kind(own.kind) else { return self.of_shipped(observation) };
-                (label, treatment, Some(own.but))
+                (label, treatment, Some(own.but), false)
             }
             None => {
                 let holds = |id: &str| !layers.iter().any(|(_, layer)| layer.without.contains(id));
-                let (label, treatment) = self.base.find(observation, &holds);
-                (label, treatment.clone(), None)
+                let found = self.base.find(observation, &holds);
+                (found.label, found.treatment.clone(), None, found.unmatched)
             }
         };
         let kind = treatment.kind;
@@ -135,12 +136,12 @@ impl Rulebook {
             }
         }
         let label = if by.is_empty() { label } else { format!("{label}{by}").into() };
-        resolve(label, &over(treatment, buts.into_iter().chain(last)), observation)
+        let treatment = over(treatment, buts.into_iter().chain(last));
+        resolve(&Found { label, treatment: &treatment, unmatched }, observation)
     }
 
     fn of_shipped(&self, observation: &Observation) -> Verdict {
-        let (label, treatment) = self.base.find(observation, &|_| true);
-        resolve(label, treatment, observation)
+        resolve(&self.base.find(observation, &|_| true), observation)
     }
 }
 
@@ -157,7 +158,7 @@ fn differences(one: &Verdict, other: &Verdict) -> Vec<String> {
         ("retry_same", one.retry_same == other.retry_same),
         ("source_health", one.source_health == other.source_health),
         ("model_health", one.model_health == other.model_health),
-        ("block", one.block == other.block),
+        ("block", one.block == other.block && one.scope == other.scope),
         ("client", one.client == other.client),
         ("maybe_billed", one.maybe_billed == other.maybe_billed),
         ("wait", one.wait == other.wait),

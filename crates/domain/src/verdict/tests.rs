@@ -1,13 +1,18 @@
-use std::time::Duration;
-
 use proptest::prelude::*;
 use waybill_event::failure::{BlockVerdict, Recovery, Sent, Strength};
 
 use super::*;
-use crate::observation::{ErrorFields, Fault, Limit, Phase, Shape, TransportFault};
+use crate::observation::{ErrorFields, Fault, Headers, Limit, Phase, Shape, TransportFault};
 
 fn seen(ending: Ending) -> Observation {
-    Observation { provider: "openai".to_owned(), ending, error: ErrorFields::default(), wait: None, committed: false }
+    Observation::new("openai", ending)
+}
+
+fn waits(ms: Option<u64>) -> Headers {
+    ms.map(|ms| ("retry-after-ms".to_owned(), ms.to_string()))
+        .iter()
+        .map(|(name, ms)| (name.as_str(), ms.as_str()))
+        .collect()
 }
 
 fn status(status: u16, code: Option<&str>, message: &str) -> Observation {
@@ -53,7 +58,7 @@ fn nothing_is_tried_again_once_content_has_gone_out() {
 #[test]
 fn hints_are_obeyed_up_to_the_kinds_cap() {
     let block = |wait: Option<u64>, message: &str| {
-        let given = Observation { wait: wait.map(Duration::from_secs), ..status(429, None, message) };
+        let given = Observation { headers: waits(wait.map(|s| s * 1_000)), ..status(429, None, message) };
         let verdict = classify(RuleSet::builtin(), &given);
         match verdict.block {
             Some(BlockVerdict::Block { strength, duration_ms, .. }) => (strength, duration_ms),
@@ -208,7 +213,7 @@ proptest! {
     ) {
         let given = Observation {
             error: ErrorFields { code, message, ..ErrorFields::default() },
-            wait: wait.map(Duration::from_millis),
+            headers: waits(wait),
             committed,
             ..seen(ending)
         };
@@ -221,7 +226,7 @@ proptest! {
         }
         prop_assert_eq!(verdict.client.is_none(), verdict.kind == FailureKind::Success);
         if let Some(BlockVerdict::Block { duration_ms, .. }) = verdict.block {
-            prop_assert!((1..=86_400_000).contains(&duration_ms));
+            prop_assert!((1..=8 * 86_400_000).contains(&duration_ms));
         }
         // A block made by a limit is never evidence for a breaker.
         if verdict.kind == FailureKind::RateLimited {
@@ -234,7 +239,7 @@ proptest! {
 fn a_limit_passes_after_its_hint_or_its_block_and_a_fault_after_its_hint_only() {
     let after = |status: u16, wait_s: Option<u64>| {
         let given = seen(Ending::Status { status, shape: Shape::Error });
-        let given = Observation { wait: wait_s.map(Duration::from_secs), ..given };
+        let given = Observation { headers: waits(wait_s.map(|s| s * 1_000)), ..given };
         classify(RuleSet::builtin(), &given).passes_after().map(|wait| wait.as_secs())
     };
     assert_eq!((after(429, None), after(429, Some(7)), after(529, None)), (Some(5), Some(7), Some(30)));

@@ -53,7 +53,7 @@ impl Record {
     pub(super) fn attempt_failed(&mut self, next: Next, drafts: &mut Drafts) {
         let Some(Failure { verdict, shadow, observation, heard }) = self.failure.take() else { return };
         let Some(running) = self.running.take() else { return };
-        let evidence = evidence(&observation);
+        let evidence = evidence(&observation, verdict.wait);
         if let Some(evidence) = evidence.clone() {
             self.evidence.push((running.order.attempt, evidence));
         }
@@ -104,7 +104,7 @@ fn left_of(block: BlockVerdict, since: Duration) -> Option<BlockVerdict> {
 }
 
 /// What of an error is kept: bounded and masked.
-fn evidence(observation: &Observation) -> Option<Evidence> {
+fn evidence(observation: &Observation, wait: Option<Duration>) -> Option<Evidence> {
     let error = &observation.error;
     let word = |word: &Option<String>| word.as_deref().map(mask);
     let message = match (&error.message, &observation.ending) {
@@ -114,7 +114,7 @@ fn evidence(observation: &Observation) -> Option<Evidence> {
         (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
         (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
     };
-    let wait_ms = observation.wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let wait_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let (code, kind, param) = (word(&error.code), word(&error.kind), word(&error.param));
     let evidence = Evidence { code, kind, param, message, wait_ms };
     (evidence != Evidence::default()).then_some(evidence)

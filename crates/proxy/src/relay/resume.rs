@@ -3,7 +3,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use waybill_domain::attempt::Conclusion;
-use waybill_domain::observation::{Ending, ErrorFields, Limit, Observation};
+use waybill_domain::observation::{Ending, Limit, Observation};
 use waybill_domain::verdict::PublicCode;
 use waybill_wire::chat::{Repeated, Repetition, Transcript};
 use waybill_wire::sse::Frame;
@@ -90,13 +90,7 @@ impl Relay {
     /// The other answer is another one: nothing is spliced.
     pub(super) fn differs(&mut self) -> Bytes {
         self.resume = None;
-        let observed = Observation {
-            provider: self.provider.clone(),
-            ending: Ending::Local,
-            error: ErrorFields::default(),
-            wait: None,
-            committed: true,
-        };
+        let observed = Observation { committed: true, ..Observation::new(self.provider.as_str(), Ending::Local) };
         self.give_up(observed)
     }
 

@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::HeaderValue;
+use waybill_domain::verdict::{RuleSet, classify};
 use waybill_wire::chat::inspect_answer;
 use waybill_wire::sse::Splitter;
 
@@ -14,11 +17,17 @@ fn a_status_carries_its_error_and_its_wait() {
     let seen = status("openai", 429, &limited(), br#"{"error":{"message":"m","code":"rate_limit_exceeded"}}"#, 0);
     assert_eq!(seen.ending, Ending::Status { status: 429, shape: Shape::Error });
     assert_eq!(seen.error.code.as_deref(), Some("rate_limit_exceeded"));
-    assert_eq!(seen.wait, Some(Duration::from_secs(7)));
+    assert_eq!(seen.headers.get("retry-after"), Some("7"));
     let seen = status("openai", 502, &HeaderMap::new(), b"<html>x</html>", 0);
     assert_eq!(seen.ending, Ending::Status { status: 502, shape: Shape::Html });
-    let seen = status("openai", 503, &HeaderMap::new(), br#"{"error":"loading","estimated_time":20.0}"#, 0);
-    assert_eq!(seen.wait, Some(Duration::from_secs(20)));
+    let seen = status(
+        "openai",
+        503,
+        &HeaderMap::new(),
+        br#"{"error":"Model x is currently loading","estimated_time":20.0}"#,
+        0,
+    );
+    assert_eq!(classify(RuleSet::builtin(), &seen).wait, Some(Duration::from_secs(20)));
     let seen = status("openai", 500, &HeaderMap::new(), b"{}", 0);
     assert_eq!(seen.ending, Ending::Status { status: 500, shape: Shape::UnknownJson });
 }

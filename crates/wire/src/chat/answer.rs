@@ -85,7 +85,7 @@ pub(super) fn silence_has_a_reason(finish_reason: Option<&str>) -> bool {
 fn inspect_tree(text: &str) -> Result<AnswerFacts, ShapeFault> {
     let Ok(tree) = serde_json::from_str::<Value>(text) else { return Err(text_fault(text)) };
     if is_error(&tree) {
-        return Err(ShapeFault::ErrorObject(Box::new(ErrorFacts::read_tree(200, &tree))));
+        return Err(ShapeFault::ErrorObject(Box::new(ErrorFacts::read_tree(200, tree))));
     }
     let choices = tree.get("choices").and_then(Value::as_array).ok_or(ShapeFault::WrongShape)?;
     let whole = |choice: &Value| choice.get("message").is_some_and(Value::is_object) || choice.get("text").is_some();

@@ -77,7 +77,7 @@ fn facts_of(chunk: Chunk<'_>) -> ChunkFacts<'_> {
 fn inspect_tree(text: &str) -> ChunkFacts<'_> {
     let Ok(tree) = serde_json::from_str::<Value>(text) else { return ChunkFacts::Malformed };
     if is_error(&tree) {
-        return ChunkFacts::Error(Box::new(ErrorFacts::read_tree(200, &tree)));
+        return ChunkFacts::Error(Box::new(ErrorFacts::read_tree(200, tree)));
     }
     if !tree.is_object() {
         return ChunkFacts::Malformed;

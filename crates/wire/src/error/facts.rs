@@ -4,10 +4,12 @@
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::bounded::Bounded;
 use super::tree;
 use crate::json::{MAX_TREE_BYTES, cut, trim};
 use crate::mask::mask_except;
@@ -48,12 +50,18 @@ pub struct ErrorFacts {
     pub kind: Option<String>,
     /// The request field that it speaks of.
     pub param: Option<String>,
-    /// A finer reason beside the code, from details that some providers add.
-    pub reason: Option<String>,
+    /// Finer codes beside the code: from details that some providers add, or from within the message.
+    pub reasons: Vec<String>,
     /// The message, unmasked.
     pub message: Option<String>,
-    /// A wait that the body asks for, in milliseconds.
-    pub retry_in_ms: Option<u64>,
+    /// Where the error stands in the body, members joined with dots; empty for the whole.
+    pub at: String,
+    /// Where its message stands, likewise.
+    pub message_at: String,
+    /// Headers that the body carries along, names as they came.
+    pub headers: Vec<(String, String)>,
+    /// The body and the errors that it wraps, outermost first. They may quote a prompt: for classification only.
+    pub trees: Vec<Arc<Value>>,
     /// What kind of body it was.
     pub shape: BodyShape,
 }
@@ -66,9 +74,8 @@ impl fmt::Debug for ErrorFacts {
             .field("code", &self.code)
             .field("kind", &self.kind)
             .field("param", &self.param)
-            .field("reason", &self.reason)
+            .field("reasons", &self.reasons)
             .field("message", &self.evidence())
-            .field("retry_in_ms", &self.retry_in_ms)
             .field("shape", &self.shape)
             .finish()
     }
@@ -91,11 +98,11 @@ impl ErrorFacts {
             }
             Err(_) => return Self { status, shape: BodyShape::Binary, ..Self::default() },
         };
-        if let Ok(tree) = serde_json::from_str::<Value>(text) {
-            return Self::read_tree(status, &tree);
+        if let Ok(Bounded(tree)) = serde_json::from_str::<Bounded>(text) {
+            return Self::read_tree(status, tree);
         }
         if let Some(tree) = first_event(body) {
-            return Self::read_tree(status, &tree);
+            return Self::read_tree(status, tree);
         }
         let html = looks_like_html(text) || content_type.is_some_and(|of| of.starts_with("text/html"));
         let message = if html { title(text) } else { whole.then_some(text) };
@@ -104,14 +111,14 @@ impl ErrorFacts {
     }
 
     /// Reads facts from a tree of any of the known shapes.
-    pub(crate) fn read_tree(status: u16, tree: &Value) -> Self {
+    pub(crate) fn read_tree(status: u16, tree: Value) -> Self {
         let mut facts = Self { status, shape: BodyShape::Json, ..Self::default() };
         tree::read(&mut facts, tree);
         let word = |text: Option<String>| text.map(|text| cut(&text, MAX_WORD_BYTES).to_owned());
         facts.code = word(facts.code);
         facts.kind = word(facts.kind);
         facts.param = word(facts.param);
-        facts.reason = word(facts.reason);
+        facts.reasons = facts.reasons.into_iter().filter_map(|reason| word(Some(reason))).collect();
         facts.message = facts.message.as_deref().map(message_of);
         facts
     }
@@ -157,8 +164,8 @@ fn first_event(body: &[u8]) -> Option<Value> {
     splitter.push(&Bytes::copy_from_slice(body));
     while let Ok(Some(frame)) = splitter.next_frame() {
         if !frame.data().is_empty() {
-            return serde_json::from_slice(frame.data()).ok();
+            return serde_json::from_slice::<Bounded>(frame.data()).ok().map(|tree| tree.0);
         }
     }
-    serde_json::from_slice(splitter.finish()?.data()).ok()
+    serde_json::from_slice::<Bounded>(splitter.finish()?.data()).ok().map(|tree| tree.0)
 }

@@ -17,7 +17,7 @@ use super::fixture::*;
 use crate::attempt::{Machine, Opening, Step};
 use crate::candidate::{Candidate, Candidates};
 use crate::catalog::{Ability, Snapshot};
-use crate::observation::{Ending, ErrorFields, Observation, Shape};
+use crate::observation::{Ending, Observation, Shape};
 use crate::selector::breaker::Phase;
 use crate::selector::fleet::FleetState;
 use crate::selector::plan::Manner;
@@ -395,7 +395,7 @@ fn revisions(channel: &Channel) -> Revisions {
 
 fn failure() -> Observation {
     let ending = Ending::Status { status: 502, shape: Shape::Error };
-    Observation { provider: "openai".to_owned(), ending, error: ErrorFields::default(), wait: None, committed: false }
+    Observation::new("openai", ending)
 }
 
 fn does() -> impl Strategy<Value = Does> {

@@ -13,7 +13,7 @@ const TWO: Source = Source { kind: SourceKind::Channel, id: 2 };
 fn status(status: u16, message: &str) -> Observation {
     let error = ErrorFields { message: Some(message.to_owned()), ..ErrorFields::default() };
     let ending = Ending::Status { status, shape: Shape::Error };
-    Observation { provider: "acme".to_owned(), ending, error, wait: None, committed: false }
+    Observation { error, ..Observation::new("acme", ending) }
 }
 
 fn layer(layer: Value) -> RuleLayer {
@@ -102,7 +102,7 @@ fn presets_say_what_their_names_promise() {
     let overloaded = busy.classify(None, &status(529, "overloaded"));
     assert_eq!((overloaded.kind, overloaded.block.clone()), (FailureKind::Overloaded, None));
     assert!(overloaded.rule.ends_with("+busy_is_not_broken"), "{}", overloaded.rule);
-    let hinted = Observation { wait: Some(std::time::Duration::from_secs(7)), ..status(429, "slow down") };
+    let hinted = Observation { headers: [("retry-after", "7")].into_iter().collect(), ..status(429, "slow down") };
     let block = BlockVerdict::Block { strength: Strength::Soft, model_only: false, duration_ms: 7_000 };
     assert_eq!(busy.classify(None, &hinted).block, Some(block));
     assert_eq!(busy.classify(None, &status(429, "slow down")).block, None);

@@ -18,7 +18,7 @@ fn check(body: &str, expected: Expected<'_>) {
         code: facts.code.as_deref(),
         kind: facts.kind.as_deref(),
         param: facts.param.as_deref(),
-        reason: facts.reason.as_deref(),
+        reason: facts.reasons.first().map(String::as_str),
         message: facts.message.as_deref(),
     };
     let tuple = |e: &Expected<'_>| format!("{:?}", (e.inner, e.code, e.kind, e.param, e.reason, e.message));
@@ -146,16 +146,27 @@ fn wrapped_errors_are_unwrapped() {
 }
 
 #[test]
-fn waits_in_bodies_are_read() {
-    for (body, ms) in [
-        (r#"{"error":{"details":[{"@type":"RetryInfo","retryDelay":"1.5s"}]}}"#, Some(1500)),
-        (r#"{"error":{"resets_in_seconds":3000}}"#, Some(3_000_000)),
-        (r#"{"error":"loading","estimated_time":20.0}"#, Some(20_000)),
-        (r#"{"error":{"resets_in_seconds":-5}}"#, None),
-        (r#"{"error":{"resets_in_seconds":1e300}}"#, None),
-    ] {
-        assert_eq!(ErrorFacts::read(429, None, body.as_bytes()).retry_in_ms, ms, "{body}");
-    }
+fn codes_are_read_wherever_they_hide() {
+    let reasons = |body: &str| ErrorFacts::read(429, None, body.as_bytes()).reasons;
+    assert_eq!(reasons(r#"{"error":{"message":"[1310][Weekly limit]"}}"#), ["1310"]);
+    assert_eq!(reasons(r#"{"error":{"message":"unknown error, 999 (1000)"}}"#), ["1000"]);
+    assert_eq!(reasons(r#"{"error":{"message":"(see the manual)"}}"#), Vec::<String>::new());
+    let quota = r#"{"error":{"details":[{"violations":[{"quotaId":"PerDay"}]},{"reason":"R"}]}}"#;
+    assert_eq!(reasons(quota), ["PerDay", "R"]);
+    let frame = r#"[{"headers":{":exception-type":"throttlingException"},"payload":{"message":"m"}}]"#;
+    assert_eq!(reasons(frame), ["throttlingException"]);
+}
+
+#[test]
+fn places_and_headers_are_kept() {
+    let facts = ErrorFacts::read(
+        200,
+        None,
+        br#"{"type":"response.failed","response":{"error":{"code":"c","message":"m"}},"headers":{"Retry-After":7}}"#,
+    );
+    assert_eq!((facts.at.as_str(), facts.message_at.as_str()), ("response.error", "response.error.message"));
+    assert_eq!(facts.headers, [("Retry-After".to_owned(), "7".to_owned())]);
+    assert_eq!(facts.trees.len(), 1);
 }
 
 #[test]
