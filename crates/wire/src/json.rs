@@ -1,6 +1,7 @@
 //! Small questions to raw JSON text, answered without building a tree.
 
 mod scan;
+mod string;
 
 pub(crate) use scan::Scanner;
 

@@ -5,11 +5,9 @@
 #[cfg(test)]
 mod tests;
 
-use memchr::memchr2;
 use smallvec::SmallVec;
 
-/// Words of eight bytes that are looked at one by one.
-const SHORT: usize = 6;
+use super::string::{Inside, inside};
 
 /// A place in a text.
 #[derive(Debug, Clone)]
@@ -127,36 +125,13 @@ impl<'a> Scanner<'a> {
     /// Skips a string and says whether it has no escapes.
     fn string(&mut self) -> Option<bool> {
         self.eat(b'"')?;
-        let mut plain = true;
-        loop {
-            let rest = self.rest();
-            let run = special(rest)?;
-            if self.controls && has_control(rest.get(..run)?) {
-                return None;
-            }
-            self.at += run + 1;
-            if rest.get(run) == Some(&b'"') {
-                return Some(plain);
-            }
-            plain = false;
-            self.escape()?;
+        let rest = self.rest();
+        let Inside { length, plain } = inside(rest)?;
+        if self.controls && has_control(rest.get(..length)?) {
+            return None;
         }
-    }
-
-    /// What follows a backslash.
-    fn escape(&mut self) -> Option<()> {
-        match self.next()? {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
-            b'u' => {
-                let digits = self.rest().get(1..5)?;
-                if !digits.iter().all(u8::is_ascii_hexdigit) {
-                    return None;
-                }
-                self.at += 5;
-            }
-            _ => return None,
-        }
-        Some(())
+        self.at += length + 1;
+        Some(plain)
     }
 
     fn scalar(&mut self) -> Option<()> {
@@ -257,25 +232,6 @@ impl<'a> Scanner<'a> {
         self.space();
         self.eat(b':')
     }
-}
-
-/// Where the first quote or backslash stands. Most texts are short: their first bytes are looked at eight at a time, and a
-/// search is begun only where it has something to search through.
-#[inline]
-fn special(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    // The lowest bit set is in the first byte that is zero; what is set above it may be wrong.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
-    let (words, _) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().take(SHORT).enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let found = zero(word ^ (ONES * 0x22)) | zero(word ^ (ONES * 0x5c));
-        if found != 0 {
-            return Some(at * 8 + usize::try_from(found.trailing_zeros() / 8).ok()?);
-        }
-    }
-    let rest = (words.len().min(SHORT)) * 8;
-    memchr2(b'"', b'\\', bytes.get(rest..)?).map(|run| rest + run)
 }
 
 /// Without an early end the compiler looks at many bytes at once.
