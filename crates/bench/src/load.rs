@@ -13,6 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::measure::percentile;
+use crate::peers::Peers;
 use crate::process;
 use crate::request::Kind;
 use crate::upstream::content_length;
@@ -37,6 +39,12 @@ pub(crate) struct Args {
     /// Requests in all.
     #[arg(long, default_value_t = 10_000)]
     requests: usize,
+    /// Port of an upstream that stands on the clients' thread, as it does while something is measured.
+    #[arg(long, default_value_t = 0)]
+    upstream_port: u16,
+    /// Requests a second, instead of as many as are answered.
+    #[arg(long)]
+    rate: Option<u32>,
     /// A process whose CPU time is printed, per request.
     #[arg(long)]
     pid: Option<u32>,
@@ -50,7 +58,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let request = args.kind.bytes(&args.to.to_string(), &args.token);
     let cpu = || args.pid.map_or(Duration::ZERO, |pid| process::cpu(&[pid]));
     let (before, began) = (cpu(), Instant::now());
-    closed(args.to, &request, args.at_once, args.requests).await?;
+    let peers = Peers::start(args.upstream_port)?;
+    if let Some(rate) = args.rate {
+        let time = Duration::from_secs_f64(f64::from(u32::try_from(args.requests)?) / f64::from(rate));
+        let times = peers.at_ease(paced(args.to, request, rate, time)).await?;
+        let [p50, p90, p99, most] = [50, 90, 99, 100].map(|percent| percentile(&times, percent));
+        println!("p50 {p50:?}, p90 {p90:?}, p99 {p99:?}, at most {most:?}");
+    } else {
+        let sending = closed(args.to, request, args.at_once, args.requests);
+        if args.kind == Kind::Stream { peers.at_ease(sending).await? } else { peers.awake(sending).await? }
+    }
     let each = |time: Duration| time / u32::try_from(args.requests).unwrap_or(u32::MAX);
     println!("{:?} and {:?} of CPU time per request", each(began.elapsed()), each(cpu().saturating_sub(before)));
     Ok(())
@@ -165,7 +182,7 @@ impl Connection {
 ///
 /// # Errors
 /// One isn't answered with a success.
-pub(crate) async fn closed(to: SocketAddr, request: &Bytes, at_once: usize, requests: usize) -> Result<()> {
+pub(crate) async fn closed(to: SocketAddr, request: Bytes, at_once: usize, requests: usize) -> Result<()> {
     let taken = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..at_once {

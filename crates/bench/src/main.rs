@@ -9,6 +9,7 @@ mod load;
 mod measure;
 mod nginx;
 mod pass_through;
+mod peers;
 mod process;
 mod report;
 mod request;

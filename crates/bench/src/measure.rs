@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::load;
+use crate::peers::Peers;
 use crate::request::Kind;
 use crate::subject::Subject;
 use crate::upstream::CHUNKS;
 
-/// What a subject still does after its answers: the events of the last requests go out.
+/// Time for the last of what was opened to have its memory.
 const SETTLE: Duration = Duration::from_millis(150);
 /// Requests a second at which latency is measured.
 pub(crate) const RATE: u32 = 500;
@@ -40,7 +41,7 @@ pub(crate) type Rounds = Vec<Vec<f64>>;
 ///
 /// # Errors
 /// A request isn't answered with a success.
-pub(crate) async fn cpu(subjects: &[Subject], load: Load) -> Result<Rounds> {
+pub(crate) async fn cpu(peers: &Peers, subjects: &[Subject], load: Load) -> Result<Rounds> {
     let mut values: Rounds = vec![Vec::new(); subjects.len()];
     // The first round warms up and doesn't count.
     for round in 0..=load.rounds {
@@ -49,9 +50,14 @@ pub(crate) async fn cpu(subjects: &[Subject], load: Load) -> Result<Rounds> {
             let (Some(subject), Some(values)) = (subjects.get(number), values.get_mut(number)) else { continue };
             let request = subject.request(load.kind);
             let before = subject.cpu();
-            load::closed(subject.address, &request, load.at_once, load.requests).await?;
-            tokio::time::sleep(SETTLE).await;
-            let used = subject.cpu().saturating_sub(before);
+            let sending = load::closed(subject.address, request, load.at_once, load.requests);
+            // Streams have a pace of their own, so that their peers sleep as much whoever stands between them.
+            if load.kind == Kind::Stream {
+                peers.at_ease(sending).await?
+            } else {
+                peers.awake(sending).await?
+            }
+            let used = subject.settled().await.saturating_sub(before);
             if round > 0 {
                 values.push(micros(used) / count(load.units()));
             }
@@ -72,7 +78,7 @@ pub(crate) struct Latency {
 ///
 /// # Errors
 /// A request isn't answered with a success.
-pub(crate) async fn latency(subjects: &[Subject], rounds: usize, time: Duration) -> Result<Latency> {
+pub(crate) async fn latency(peers: &Peers, subjects: &[Subject], rounds: usize, time: Duration) -> Result<Latency> {
     let mut found = Latency {
         p50: vec![vec![]; subjects.len()],
         p99: vec![vec![]; subjects.len()],
@@ -84,9 +90,8 @@ pub(crate) async fn latency(subjects: &[Subject], rounds: usize, time: Duration)
             let Some(subject) = subjects.get(number) else { continue };
             let request = subject.request(Kind::Small);
             let before = subject.cpu();
-            let times = load::paced(subject.address, &request, RATE, time).await?;
-            tokio::time::sleep(SETTLE).await;
-            let used = subject.cpu().saturating_sub(before);
+            let times = peers.at_ease(load::paced(subject.address, request, RATE, time)).await?;
+            let used = subject.settled().await.saturating_sub(before);
             let put = |rounds: &mut Rounds, value| rounds.get_mut(number).map(|values| values.push(value));
             put(&mut found.p50, micros(percentile(&times, 50)));
             put(&mut found.p99, micros(percentile(&times, 99)));
@@ -112,7 +117,7 @@ pub(crate) async fn held(subject: &Subject) -> Result<f64> {
     Ok(kilobytes(grown) / count(HELD))
 }
 
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(at).copied().unwrap_or_default()
 }

@@ -214,14 +214,18 @@ fn document(figures: &Figures, table: &str) -> String {
          - The proxy serves with authentication, plan and events on, in a fleet of its own (`waybill dev`): a real \
          nats-server, a real Postgres, every role.\n\
          - Each measured program has one worker thread and one core for itself; everything else runs on the other core, \
-         the fleet's other processes at the lowest priority. All programs are measured in turns within each round; \
-         figures are medians over the rounds, ratios are taken within a round and shown with their lowest and \
+         the fleet's other processes only while nobody else wants it. All programs are measured in turns within each \
+         round; figures are medians over the rounds, ratios are taken within a round and shown with their lowest and \
          highest.\n\
-         - CPU time is that of all threads of the program, from the kernel's own accounts, a moment after the last answer \
-         so that the publishing of events is in it.\n\
+         - CPU time is that of all threads of the program, from the kernel's own accounts, once it has nothing left to do \
+         after the last answer, so that the publishing of events is in it. Upstream and clients are one thread that never \
+         sleeps while requests follow one upon the other: waking one that does costs an interrupt of the other core, several µs on a virtual machine, and \
+         how often that happens depends on how soon it runs out of work, so that the slower program would pay it for each \
+         request and the faster one hardly ever.\n\
          - Requests look like those of an OpenAI SDK. Streams have {} chunks of about 300 bytes, 4 ms apart, so that \
          each arrives alone; 32 streams at the same time.\n\
-         - Added latency is the difference of a quantile to that of the upstream alone, in the same round.\n\
+         - Added latency is the difference of a quantile to that of the upstream alone, in the same round of 8 s. Upstream \
+         and clients sleep when they have nothing to do, as they do while streams are measured.\n\
          - The cost of events is that of writing a served request's five events as the proxy does (build, encode, two \
          appends to the outbox, fold into the own view, publish to the log, acknowledge), against the same process \
          without them, at 1,000 requests/s.\n\

@@ -10,13 +10,16 @@ use anyhow::{Context, Result};
 use waybill_testkit::{ChannelSpec, Fleet, FleetOptions};
 
 use crate::measure::{self, Latency, Load, Rounds};
+use crate::peers::Peers;
 use crate::process::{self, Running};
 use crate::request::{HELD_MODEL, Kind, MODEL};
 use crate::subject::Subject;
-use crate::{fresh, nginx, report, upstream};
+use crate::{fresh, nginx, report};
 
 /// The measured proxy.
 const PROXY: &str = "proxy-1";
+/// The log, which answers the proxy and so has to get its turn while the peers stay awake.
+const LOG: &str = "nats-server";
 const GROUP: &str = "bench";
 /// Time for everything to become quiet after its start.
 const QUIET: Duration = Duration::from_secs(2);
@@ -68,7 +71,8 @@ pub(crate) struct Figures {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let began = Instant::now();
     let folder = tempfile::tempdir()?;
-    let upstream = upstream::start()?;
+    let peers = Peers::start(0)?;
+    let upstream = peers.upstream;
     let options = FleetOptions { proxies: 1, probe_interval: Duration::from_secs(600), ..FleetOptions::default() };
     let fleet = Fleet::start(options).await;
     let token = set_up(&fleet, upstream).await;
@@ -79,11 +83,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let address = fleet.proxy(1).trim_start_matches("http://").parse().context("the proxy's address")?;
     subjects.push(Subject::new("waybill", address, vec![proxy.pid], &token));
     subjects.extend(nginx);
-    for other in fleet.processes().iter().filter(|other| other.name != PROXY) {
-        process::family(other.pid).into_iter().for_each(process::step_back);
-    }
+    step_back(&fleet, |name| ![PROXY, LOG].contains(&name));
     tokio::time::sleep(QUIET).await;
-    let figures = measure(&args, &fleet, upstream, subjects, began).await;
+    let figures = measure(&args, &fleet, &peers, subjects, began).await;
     fleet.stop().await;
     let figures = figures?;
     report::tell(&figures, args.output.write.as_deref())?;
@@ -93,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 async fn measure(
     args: &Args,
     fleet: &Fleet,
-    upstream: SocketAddr,
+    peers: &Peers,
     mut subjects: Vec<Subject>,
     began: Instant,
 ) -> Result<Figures> {
@@ -121,25 +123,33 @@ async fn measure(
         Load { kind: Kind::Stream, at_once: 32, requests: 64, rounds: rounds.min(5) },
     ] {
         say(&format!("CPU time: {:?}", load.kind));
-        figures.cpu.push((load.kind, measure::cpu(&subjects, load).await?));
+        figures.cpu.push((load.kind, measure::cpu(peers, &subjects, load).await?));
     }
     if !args.cpu_only {
         say("latency at a fixed rate");
-        subjects.push(Subject::new("upstream", upstream, Vec::new(), "unused"));
-        let time = Duration::from_secs(if args.quick { 2 } else { 4 });
-        figures.latency = Some(measure::latency(&subjects, rounds.min(5), time).await?);
+        step_back(fleet, |name| name == LOG);
+        subjects.push(Subject::new("upstream", peers.upstream, Vec::new(), "unused"));
+        let time = Duration::from_secs(if args.quick { 2 } else { 8 });
+        figures.latency = Some(measure::latency(peers, &subjects, rounds.min(5), time).await?);
         say("cost of events");
         for _ in 0..EVENT_RUNS {
             figures.events.push(events(fleet)?);
         }
         say("fresh replicas");
-        fresh::create_sources(fleet, upstream).await;
+        fresh::create_sources(fleet, peers.upstream).await;
         for number in 0..FRESH {
             figures.fresh.push(fresh::start(fleet, number).await?);
         }
     }
     figures.took = began.elapsed();
     Ok(figures)
+}
+
+/// Makes processes of the fleet step back, with all that they have started.
+fn step_back(fleet: &Fleet, which: impl Fn(&str) -> bool) {
+    for other in fleet.processes().iter().filter(|other| which(&other.name)) {
+        process::family(other.pid).into_iter().for_each(process::step_back);
+    }
 }
 
 fn say(what: &str) {

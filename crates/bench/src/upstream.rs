@@ -1,4 +1,4 @@
-//! The upstream of all that is compared: as little as can answer like a model's API, on a thread of its own.
+//! The upstream of all that is compared: as little as can answer like a model's API.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::MissedTickBehavior;
 
 use crate::load::head_end;
+use crate::peers::Peers;
 use crate::request::HELD_MODEL;
 
 /// Chunks of a stream, the last one with its end included.
@@ -43,35 +44,31 @@ const LAST: &str = concat!(
     "\n\ndata: [DONE]\n\n"
 );
 
-/// Starts it and gives its address. It lives as long as this process.
+/// A place for it: this port, or any (0).
 ///
 /// # Errors
-/// No port, no thread.
-pub(crate) fn start() -> Result<SocketAddr> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("the upstream's port")?;
+/// It is taken.
+pub(crate) fn bind(port: u16) -> Result<(std::net::TcpListener, SocketAddr)> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", port)).context("the upstream's port")?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let serve = move || {
-        let served = runtime.block_on(serve(listener));
-        if let Err(error) = served {
-            println!("bench: the upstream ended: {error:#}");
-        }
-    };
-    std::thread::Builder::new().name("upstream".to_owned()).spawn(serve)?;
-    Ok(address)
+    Ok((listener, address))
 }
 
 /// Starts it, prints its address, and lets it run until this process is killed.
 ///
 /// # Errors
-/// As [`start`].
+/// No port, no thread.
 pub(crate) async fn run() -> Result<()> {
-    println!("{}", start()?);
+    println!("{}", Peers::start(0)?.upstream);
     std::future::pending().await
 }
 
-async fn serve(listener: std::net::TcpListener) -> Result<()> {
+/// Serves until accepting fails.
+///
+/// # Errors
+/// What `accept` says.
+pub(crate) async fn serve(listener: std::net::TcpListener) -> Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let connections = tokio_util::task::TaskTracker::new();
     loop {

@@ -16,7 +16,7 @@ use super::Connection;
 ///
 /// # Errors
 /// One isn't answered with a success.
-pub(crate) async fn paced(to: SocketAddr, request: &Bytes, rate: u32, time: Duration) -> Result<Vec<Duration>> {
+pub(crate) async fn paced(to: SocketAddr, request: Bytes, rate: u32, time: Duration) -> Result<Vec<Duration>> {
     let idle = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..16 {
         idle.lock().await.push(Connection::open(to).await?);
