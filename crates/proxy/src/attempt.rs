@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName};
 use tokio::time::Instant;
 use waybill_domain::attempt::Limits;
 use waybill_domain::observation::{Ending, Limit, Observation, Shape};
+use waybill_event::LogTime;
 use waybill_event::failure::Sent;
 use waybill_upstream::{Dispatcher, Outbound, Reply, Target, observe};
 use waybill_wire::chat::{Seen, StreamWatch};
@@ -18,6 +19,7 @@ use waybill_wire::schema::Schema;
 use waybill_wire::sse::Splitter;
 
 use crate::record::Heard;
+use crate::replica::Clock;
 
 pub use whole::Answer;
 
@@ -51,8 +53,22 @@ pub struct Ask<'a> {
     pub max_frame_bytes: usize,
     /// What the answer must match, where that is to be checked.
     pub schema: Option<Schema>,
-    /// UTC now, in milliseconds, for dates in wait hints.
-    pub now_ms: i64,
+    /// When it was made ready: its limits count from then.
+    pub begun: Instant,
+    /// Tells the time for dates in wait hints, which few answers have.
+    pub clock: &'a Clock,
+}
+
+impl Ask<'_> {
+    fn now_ms(&self) -> i64 {
+        now_ms(self.clock)
+    }
+}
+
+/// UTC now, in milliseconds.
+#[must_use]
+pub fn now_ms(clock: &Clock) -> i64 {
+    clock().map_or(0, LogTime::as_millis)
 }
 
 /// A stream whose first content is there.
@@ -97,7 +113,7 @@ pub fn timed_out(provider: &str, limit: Limit, sent: Sent, committed: bool) -> O
 
 /// Makes one attempt.
 pub async fn attempt(ask: Ask<'_>) -> Attempted {
-    let begun = Instant::now();
+    let begun = ask.begun;
     // Until the head the clock of the whole, or of the first content, runs already: headers alone don't stop it.
     let own = ask.limits.whole.or(ask.limits.first_content).unwrap_or(ask.limits.total);
     let outbound =
@@ -139,7 +155,7 @@ async fn refused(ask: &Ask<'_>, mut reply: Reply, heard: Heard) -> Attempted {
         // The status alone says enough; what broke off after it changes nothing.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
-    Attempted::failed(observe::status(ask.provider, status, reply.headers(), &body, ask.now_ms), heard)
+    Attempted::failed(observe::status(ask.provider, status, reply.headers(), &body, ask.now_ms()), heard)
 }
 
 /// Holds a stream back until its first content.
@@ -162,7 +178,7 @@ async fn open(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Instant) -> At
                 return Attempted::Opened(Box::new(Opened { reply, splitter, watch, held, headers, status, heard }));
             }
             Taken::Over => {
-                let observed = observe::stream(ask.provider, status, reply.headers(), &watch, ask.now_ms);
+                let observed = observe::stream(ask.provider, status, reply.headers(), &watch, ask.now_ms());
                 return Attempted::failed(observed, heard);
             }
             Taken::More => {}
@@ -173,7 +189,7 @@ async fn open(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Instant) -> At
                 if let Some(last) = splitter.finish() {
                     watch.take(&last);
                 }
-                let observed = observe::stream(ask.provider, status, reply.headers(), &watch, ask.now_ms);
+                let observed = observe::stream(ask.provider, status, reply.headers(), &watch, ask.now_ms());
                 return Attempted::failed(observed, heard);
             }
             Ok(Err(fault)) => return Attempted::failed(observe::transport(ask.provider, fault, false), heard),

@@ -26,7 +26,7 @@ use waybill_wire::schema::Schema;
 use waybill_wire::splice::splice_model;
 
 use crate::answer::{Ids, Refusal, respond};
-use crate::attempt::{Ask, Attempted, attempt};
+use crate::attempt::{Ask, Attempted, attempt, now_ms};
 use crate::course::Course;
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
@@ -74,9 +74,7 @@ impl Walk {
             };
             let (observation, heard) = match attempted {
                 Attempted::Answered(found) => {
-                    self.record.commit();
-                    self.record.reported(found.usage, found.model.as_deref());
-                    self.record.succeeded(found.heard);
+                    self.record.answered(found.usage, found.model.as_deref(), found.heard);
                     self.record.end_acknowledged().await;
                     let headers = self.headers(&found.headers);
                     return respond(found.status, headers, &ids, Body::from(found.body));
@@ -149,7 +147,8 @@ impl Walk {
             max_answer_bytes: self.replica.limits.max_answer_bytes,
             max_frame_bytes: self.replica.limits.max_frame_bytes,
             schema: self.schema_to_check(&running.order.candidate),
-            now_ms: self.now_ms(),
+            begun: self.record.began(running),
+            clock: &self.replica.clock,
         })
         .await
     }
@@ -272,13 +271,9 @@ impl Walk {
             idle: limits.and_then(|l| l.idle).unwrap_or(Duration::from_secs(60)),
             total: self.record.deadline(),
             include_usage: self.wanted.include_usage,
-            now_ms: self.now_ms(),
+            now_ms: now_ms(&self.replica.clock),
             resumes: self.wanted.stream && self.course.policy().mid_stream == MidStream::VerifiedResume,
         }
-    }
-
-    fn now_ms(&self) -> i64 {
-        (self.replica.clock)().map_or(0, waybill_event::LogTime::as_millis)
     }
 
     /// The answer of a request that wasn't served; the request is closed with it.

@@ -109,14 +109,21 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of a request that is about to be admitted. Nothing is written yet; without a reservation nothing will be.
+    /// A record of a request that is about to be admitted; its time counts from `arrived`. Nothing is written yet; without a
+    /// reservation nothing will be.
     #[must_use]
-    pub fn new(replica: Arc<Replica>, reservation: Option<Reservation>, story: Story, machine: Machine) -> Self {
+    pub fn new(
+        replica: Arc<Replica>,
+        reservation: Option<Reservation>,
+        story: Story,
+        machine: Machine,
+        arrived: Instant,
+    ) -> Self {
         Self {
             replica,
             reservation,
             story,
-            admitted: Instant::now(),
+            admitted: arrived,
             machine,
             running: None,
             failure: None,
@@ -145,6 +152,12 @@ impl Record {
     #[must_use]
     pub fn now(&self) -> Duration {
         self.admitted.elapsed()
+    }
+
+    /// When an attempt was made ready.
+    #[must_use]
+    pub fn began(&self, running: &Running) -> Instant {
+        self.admitted + running.started
     }
 
     /// The attempt loop.
@@ -232,7 +245,10 @@ impl Record {
 
     /// The first content is there: it goes to the client, and nothing is tried again.
     pub fn commit(&mut self) {
-        let now = self.now();
+        self.committed(self.now());
+    }
+
+    fn committed(&mut self, now: Duration) {
         self.machine.committed(now);
         self.first_content.get_or_insert(now);
         let Some(running) = &mut self.running else { return };

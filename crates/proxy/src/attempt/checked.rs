@@ -89,7 +89,7 @@ fn failed(ask: &Ask<'_>, opened: &Opened, shape: Shape) -> Attempted {
 
 /// The stream isn't a complete answer.
 fn observed(ask: &Ask<'_>, opened: &Opened) -> Attempted {
-    let observed = observe::stream(ask.provider, opened.status, &opened.headers, &opened.watch, ask.now_ms);
+    let observed = observe::stream(ask.provider, opened.status, &opened.headers, &opened.watch, ask.now_ms());
     Attempted::failed(observed, opened.heard.clone())
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn read(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Ins
     };
     let headers = reply.take_headers();
     let wrong = |fault: &ShapeFault| {
-        Attempted::failed(observe::wrong_answer(ask.provider, status, &headers, fault, ask.now_ms), heard.clone())
+        Attempted::failed(observe::wrong_answer(ask.provider, status, &headers, fault, ask.now_ms()), heard.clone())
     };
     // A body that is encoded although nobody asked for it can't be looked into; the client can decode it.
     if is_encoded(&headers) && !ask.stream && !body.is_empty() {

@@ -1,19 +1,33 @@
 //! The request ends, once, on every path: served, broken off, refused, or left by its client.
 
+use std::time::Duration;
+
 use waybill_domain::observation::Observation;
 use waybill_event::FailureKind;
 use waybill_event::money::UsageReport;
 use waybill_event::selection::{Next, SkipReason};
 use waybill_event::traffic::{AttemptFinished, FinalState, RequestFinished};
+use waybill_wire::usage::Usage;
 
 use super::{Heard, Record, drafts};
 use crate::emit::Drafts;
 use crate::metrics::Ended;
 
 impl Record {
+    /// A whole answer is there: what [`Record::commit`], [`Record::reported`] and [`Record::succeeded`] do, at one time.
+    pub fn answered(&mut self, usage: Option<Usage>, model: Option<&str>, heard: Heard) {
+        let now = self.now();
+        self.committed(now);
+        self.reported(usage, model);
+        self.ended_well(heard, now);
+    }
+
     /// The answer is complete: the attempt, the outcome and the request end, before the last byte goes out.
     pub fn succeeded(&mut self, heard: Heard) {
-        let now = self.now();
+        self.ended_well(heard, self.now());
+    }
+
+    fn ended_well(&mut self, heard: Heard, now: Duration) {
         self.machine.succeeded(now);
         let mut drafts = Drafts::new();
         if let Some(running) = self.running.take() {
@@ -28,7 +42,7 @@ impl Record {
             self.outcomes(&mut drafts);
             self.release(running);
         }
-        self.close(drafts, FinalState::Succeeded, 200, None);
+        self.close_at(now, drafts, FinalState::Succeeded, 200, None);
     }
 
     /// The stream broke after its first content.
@@ -52,11 +66,14 @@ impl Record {
         self.close(Drafts::new(), state, status, Some(error.to_owned()));
     }
 
-    fn close(&mut self, mut drafts: Drafts, state: FinalState, status: u16, error: Option<String>) {
+    fn close(&mut self, drafts: Drafts, state: FinalState, status: u16, error: Option<String>) {
+        self.close_at(self.now(), drafts, state, status, error);
+    }
+
+    fn close_at(&mut self, took: Duration, mut drafts: Drafts, state: FinalState, status: u16, error: Option<String>) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        let took = self.now();
         // A source that was waited for, and then not asked again, was left without a further attempt.
         self.outcomes(&mut drafts);
         let finished = RequestFinished {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use waybill_domain::attempt::{Outcome, Step};
+use waybill_domain::attempt::Step;
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Judged, Verdict};
 use waybill_event::FailureKind;
@@ -81,10 +81,11 @@ impl Record {
 
     /// The outcome of the source that was asked last, if it was left. It is taken before another attempt begins.
     pub(super) fn outcomes(&mut self, drafts: &mut Drafts) {
-        while let Some(outcome) = self.machine.take_outcome() {
+        while let Some(mut outcome) = self.machine.take_outcome() {
             let usage = self.usage.filter(|_| outcome.kind == FailureKind::Success);
-            let since = self.now().saturating_sub(self.failed_at);
-            let outcome = Outcome { block: outcome.block.and_then(|block| left_of(block, since)), ..outcome };
+            if let Some(block) = outcome.block.take() {
+                outcome.block = left_of(block, self.now().saturating_sub(self.failed_at));
+            }
             drafts.push(self.story.outcome(&outcome, self.used, usage));
         }
     }
