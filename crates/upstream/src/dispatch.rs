@@ -2,6 +2,8 @@
 
 mod connect;
 mod endpoint;
+mod exclusive;
+mod gate;
 mod pool;
 mod sender;
 
@@ -183,7 +185,7 @@ impl Network {
         let began = Instant::now();
         let mut resent = false;
         loop {
-            let waiting = if resent { None } else { self.pool.take(&endpoint.origin).await };
+            let waiting = if resent { None } else { self.pool.take(&endpoint.origin, began).await };
             let sender = match waiting {
                 Some(sender) => sender,
                 None => {
@@ -195,9 +197,10 @@ impl Network {
                 }
             };
             match sender.send(endpoint, asked.method.clone(), asked.headers(), asked.body.clone()).await {
-                Ok((answer, sender)) => {
+                Ok((answer, connection)) => {
                     let (pool, origin) = (&self.pool, &endpoint.origin);
-                    let lease = sender.map(|sender| Lease { pool: pool.clone(), origin: origin.clone(), sender });
+                    let lease =
+                        connection.map(|connection| Lease { pool: pool.clone(), origin: origin.clone(), connection });
                     return Ok(Reply::over(answer, lease, resent));
                 }
                 Err(error) if !resent && began.elapsed() < STALE_WITHIN && fault::is_stale(&error, track) => {

@@ -1,11 +1,13 @@
 //! An answer while it comes in. Dropping it closes its connection (or resets its HTTP/2 stream) at once.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use http::{HeaderMap, Response, StatusCode};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use waybill_domain::observation::TransportFault;
@@ -89,7 +91,7 @@ impl Reply {
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportFault> {
         let chunk = loop {
             match &mut self.body {
-                Body::Network(body, _) => match body.frame().await {
+                Body::Network(body, lease) => match frame(body, lease).await {
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(data) => break Some(data),
                         // Trailers say nothing that anybody here asks for.
@@ -166,6 +168,12 @@ impl Reply {
     async fn chunk_within(&mut self, have: usize, limit: usize) -> Result<Option<Bytes>, TransportFault> {
         if have > limit { Ok(None) } else { self.chunk().await }
     }
+}
+
+/// The next frame of a body; a connection that serves nobody else is driven by who waits here.
+async fn frame(body: &mut Incoming, lease: &mut Option<Lease>) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    let Some(lease) = lease else { return body.frame().await };
+    poll_fn(|context| lease.connection.poll(context, |within| Pin::new(&mut *body).poll_frame(within))).await
 }
 
 fn bounded(mut body: Bytes, limit: usize) -> (Bytes, bool) {

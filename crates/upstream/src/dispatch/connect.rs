@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{Connection as _, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -13,6 +13,7 @@ use tower::ServiceExt as _;
 
 use super::BuildError;
 use super::endpoint::Endpoint;
+use super::exclusive::Exclusive;
 use super::sender::Sender;
 use crate::resolve::GuardedResolver;
 use crate::track::{ConnectTimedOut, Stage, Track};
@@ -58,8 +59,8 @@ impl Connector {
         Ok(Self { https })
     }
 
-    /// Connects within the track's limit. The connection is driven by a task among `tasks` until it ends, which it does
-    /// when its sender is dropped.
+    /// Connects within the track's limit. A connection that serves many at a time is driven by a task among `tasks` until it
+    /// ends, which it does when its last sender is dropped.
     pub(super) async fn connect(
         &self,
         endpoint: &Endpoint,
@@ -83,9 +84,7 @@ impl Connector {
             tasks.spawn(ended(connection));
             Sender::Http2(sender)
         } else {
-            let (sender, connection) = http1::handshake(io).await.map_err(|error| ConnectFault(error.into()))?;
-            tasks.spawn(ended(connection));
-            Sender::Http1(sender)
+            Sender::Http1(Exclusive::over(io).await.map_err(|error| ConnectFault(error.into()))?)
         };
         track.reach(Stage::Connected);
         Ok(sender)

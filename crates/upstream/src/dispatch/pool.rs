@@ -8,14 +8,15 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use super::DispatchConfig;
-use super::sender::{Http1, Http2, Sender};
+use super::exclusive::Exclusive;
+use super::sender::{Http2, Sender};
 
 /// All connections of one kind of targets, by origin.
 #[derive(Debug)]
 pub(super) struct Pool {
     config: DispatchConfig,
     hosts: Mutex<HashMap<Arc<str>, Host>>,
-    /// The connections' tasks, and the one that looks after the idle.
+    /// The tasks of connections, and the one that looks after the idle.
     pub(super) tasks: TaskTracker,
     sweeping: OnceLock<()>,
 }
@@ -31,7 +32,7 @@ struct Host {
 
 #[derive(Debug)]
 struct Idle {
-    sender: Http1,
+    connection: Exclusive,
     since: Instant,
 }
 
@@ -40,14 +41,14 @@ impl Pool {
         Arc::new(Self { config, hosts: Mutex::default(), tasks: TaskTracker::new(), sweeping: OnceLock::new() })
     }
 
-    /// A connection that is there already. It may turn out to be dead.
-    pub(super) async fn take(&self, origin: &str) -> Option<Sender> {
+    /// A connection that is there already, by now. It may turn out to be dead.
+    pub(super) async fn take(&self, origin: &str, now: Instant) -> Option<Sender> {
         loop {
-            match self.pop(origin)? {
+            match self.pop(origin, now)? {
                 // Its end may just not have been noticed.
-                Sender::Http1(mut sender) => {
-                    if sender.ready().await.is_ok() {
-                        return Some(Sender::Http1(sender));
+                Sender::Http1(mut connection) => {
+                    if connection.is_free().await {
+                        return Some(Sender::Http1(connection));
                     }
                 }
                 shared @ Sender::Http2(_) => return Some(shared),
@@ -55,19 +56,19 @@ impl Pool {
         }
     }
 
-    fn pop(&self, origin: &str) -> Option<Sender> {
+    fn pop(&self, origin: &str, now: Instant) -> Option<Sender> {
         let mut hosts = self.hosts.lock();
         let host = hosts.get_mut(origin)?;
         if let Some((sender, used)) = &mut host.shared {
             if !sender.is_closed() {
-                *used = Instant::now();
+                *used = now;
                 return Some(Sender::Http2(sender.clone()));
             }
             host.shared = None;
         }
-        while let Some(Idle { sender, since }) = host.idle.pop() {
-            if !sender.is_closed() && since.elapsed() < self.config.idle_timeout {
-                return Some(Sender::Http1(sender));
+        while let Some(Idle { connection, since }) = host.idle.pop() {
+            if !connection.is_closed() && now.saturating_duration_since(since) < self.config.idle_timeout {
+                return Some(Sender::Http1(connection));
             }
         }
         None
@@ -84,14 +85,15 @@ impl Pool {
         }
     }
 
-    fn put(&self, origin: Arc<str>, sender: Http1) {
-        if sender.is_closed() {
+    fn put(&self, origin: Arc<str>, connection: Exclusive) {
+        if connection.is_closed() {
             return;
         }
+        connection.rest();
         let mut hosts = self.hosts.lock();
         let host = hosts.entry(origin).or_default();
         if host.idle.len() < self.config.max_idle_per_host {
-            host.idle.push(Idle { sender, since: Instant::now() });
+            host.idle.push(Idle { connection, since: Instant::now() });
         }
     }
 
@@ -99,7 +101,7 @@ impl Pool {
     fn expire(&self) {
         let timeout = self.config.idle_timeout;
         self.hosts.lock().retain(|_, host| {
-            host.idle.retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < timeout);
+            host.idle.retain_mut(|idle| idle.since.elapsed() < timeout && !idle.connection.has_ended());
             // A request under way has a sender of its own, so that its connection outlives this one.
             host.shared.take_if(|(sender, used)| sender.is_closed() || used.elapsed() >= timeout);
             !host.idle.is_empty() || host.shared.is_some()
@@ -121,20 +123,20 @@ async fn sweep(pool: Weak<Pool>) {
 pub(crate) struct Lease {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Arc<str>,
-    pub(super) sender: Http1,
+    pub(crate) connection: Exclusive,
 }
 
 impl Lease {
     /// The answer has been read to its end: the connection can serve others once it says so itself.
     pub(crate) fn give_back(self) {
-        let Self { pool, origin, mut sender } = self;
-        if sender.is_ready() {
-            pool.put(origin, sender);
-        } else if !sender.is_closed() {
+        let Self { pool, origin, mut connection } = self;
+        if connection.is_ready() {
+            pool.put(origin, connection);
+        } else if !connection.is_closed() {
             let tasks = pool.tasks.clone();
             tasks.spawn(async move {
-                if sender.ready().await.is_ok() {
-                    pool.put(origin, sender);
+                if connection.is_free().await {
+                    pool.put(origin, connection);
                 }
             });
         }

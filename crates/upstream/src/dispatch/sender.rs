@@ -5,21 +5,20 @@ use http::header::HOST;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 
 use super::endpoint::Endpoint;
+use super::exclusive::Exclusive;
 
 /// The body of every request.
-type Body = Full<Bytes>;
-/// Sends one request after the other.
-pub(super) type Http1 = http1::SendRequest<Body>;
+pub(super) type Body = Full<Bytes>;
 /// Sends requests at the same time.
 pub(super) type Http2 = http2::SendRequest<Body>;
 
-/// The side of a connection that takes requests. Dropping it (the last one of it, for HTTP/2) ends the connection.
+/// What takes requests. Dropping it (the last one of it, for HTTP/2) ends the connection.
 #[derive(Debug)]
 pub(super) enum Sender {
-    Http1(Http1),
+    Http1(Exclusive),
     Http2(Http2),
 }
 
@@ -31,16 +30,16 @@ impl Sender {
         method: Method,
         mut headers: HeaderMap,
         body: Bytes,
-    ) -> Result<(Response<Incoming>, Option<Http1>), hyper::Error> {
+    ) -> Result<(Response<Incoming>, Option<Exclusive>), hyper::Error> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         match self {
-            Self::Http1(mut sender) => {
+            Self::Http1(mut connection) => {
                 headers.insert(HOST, endpoint.host.clone());
                 *request.uri_mut() = endpoint.path.clone();
                 *request.headers_mut() = headers;
-                let answer = sender.send_request(request).await?;
-                Ok((answer, Some(sender)))
+                let answer = connection.send(request).await?;
+                Ok((answer, Some(connection)))
             }
             Self::Http2(mut sender) => {
                 *request.uri_mut() = endpoint.uri.clone();
