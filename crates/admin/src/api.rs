@@ -14,6 +14,7 @@ mod routes;
 mod rules;
 mod sources;
 mod status;
+mod story;
 mod tail;
 mod view;
 
@@ -72,6 +73,7 @@ pub fn router(state: State) -> Router {
         .route("/requests", get(requests::list))
         .route("/requests/{id}", get(requests::show))
         .route("/sources", get(sources::list))
+        .route("/sources/{source}/story", get(story::show))
         .route("/sources/{source}/{act}", post(interventions::intervene))
         .route("/tail", get(tail::tail))
         .route("/status", get(status::show))

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use waybill_domain::probing::{Hold, disabled_source};
 use waybill_domain::selector::state::SourceState;
 use waybill_event::{LogTime, Position, Source};
 use waybill_journal::presence::Beat;
@@ -38,6 +39,8 @@ pub struct Watch {
 #[derive(Default)]
 struct Kept {
     sources: BTreeMap<Source, LiveSource>,
+    /// Probes of disabled sources.
+    probes: BTreeMap<Source, Hold>,
     watch: Watch,
     /// What each process says that folds the selector.
     folded: BTreeMap<String, u64>,
@@ -58,6 +61,7 @@ impl Live {
         tasks.spawn(async move {
             let mut watching = keyed.watch(Bucket::Selector);
             let mut beats = keyed.watch(Bucket::Presence);
+            let mut permits = keyed.watch(Bucket::Permits);
             loop {
                 let told = tokio::select! {
                     () = stop.cancelled() => return,
@@ -65,6 +69,13 @@ impl Live {
                     beat = beats.next() => match beat {
                         Some(beat) => {
                             watcher.hear(beat.ok());
+                            continue;
+                        }
+                        None => return,
+                    },
+                    permit = permits.next() => match permit {
+                        Some(permit) => {
+                            watcher.permitted(permit.ok());
                             continue;
                         }
                         None => return,
@@ -123,6 +134,30 @@ impl Live {
         }
         // Of two that both say so one was followed by the other.
         kept.watch.folded = kept.folded.values().max().copied();
+    }
+
+    /// A permit was written, or is gone.
+    fn permitted(&self, told: Option<Watched>) {
+        match told {
+            Some(Watched::Put(entry)) => {
+                let Some(source) = disabled_source(&entry.key) else { return };
+                if let Ok(hold) = serde_json::from_slice(&entry.value) {
+                    self.kept.write().probes.insert(source, hold);
+                }
+            }
+            Some(Watched::Gone { key, .. }) => {
+                if let Some(source) = disabled_source(&key) {
+                    self.kept.write().probes.remove(&source);
+                }
+            }
+            Some(Watched::Current) | None => {}
+        }
+    }
+
+    /// How the probes of a disabled source stand: those of this very disabling.
+    #[must_use]
+    pub fn probes(&self, source: Source, disabling: &str) -> Option<Hold> {
+        self.kept.read().probes.get(&source).filter(|hold| *hold.disabling == *disabling).cloned()
     }
 
     /// The state of one source, where the fold has one.

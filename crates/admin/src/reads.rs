@@ -1,12 +1,13 @@
 //! What the API reads: a narrow face of the read model, so that the API can be tried on rows folded in memory too.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use waybill_domain::history::{ConfigHistoryRow, RequestRow};
-use waybill_event::{ConfigPosition, LogTime, RequestId};
+use waybill_domain::history::{CauseAttempt, ConfigHistoryRow, RequestRow, TransitionRow};
+use waybill_event::{ConfigPosition, LogTime, RequestId, Source};
 use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery, ShadowReport};
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
@@ -45,6 +46,27 @@ pub trait Reads: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`].
     async fn shadows(&self, since: LogTime, limit: u32) -> Result<ShadowReport, StoreError>;
+
+    /// What happened to a source before a time, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn transitions(
+        &self,
+        source: Source,
+        before: Option<LogTime>,
+        limit: u32,
+    ) -> Result<Vec<TransitionRow>, StoreError>;
+
+    /// The attempts that caused transitions, by the transition's id.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn causes(
+        &self,
+        source: Source,
+        transitions: &[TransitionRow],
+    ) -> Result<BTreeMap<String, CauseAttempt>, StoreError>;
 }
 
 #[async_trait]
@@ -63,6 +85,21 @@ impl Reads for ReadModel {
     }
     async fn shadows(&self, since: LogTime, limit: u32) -> Result<ShadowReport, StoreError> {
         Self::shadows(self, since, limit).await
+    }
+    async fn transitions(
+        &self,
+        source: Source,
+        before: Option<LogTime>,
+        limit: u32,
+    ) -> Result<Vec<TransitionRow>, StoreError> {
+        Self::transitions(self, Some(source), before, limit).await
+    }
+    async fn causes(
+        &self,
+        source: Source,
+        transitions: &[TransitionRow],
+    ) -> Result<BTreeMap<String, CauseAttempt>, StoreError> {
+        Self::causes(self, source, transitions).await
     }
 }
 

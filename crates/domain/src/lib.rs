@@ -9,6 +9,7 @@ pub mod history;
 pub mod loss;
 pub mod needs;
 pub mod observation;
+pub mod probing;
 pub mod retry_budget;
 pub mod selector;
 pub mod verdict;

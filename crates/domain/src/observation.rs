@@ -184,3 +184,17 @@ pub struct Observation {
     /// Whether content had already gone to the client.
     pub committed: bool,
 }
+
+impl Observation {
+    /// What went wrong, in the upstream's words or in ours: unmasked, to be masked before it is kept.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
+        match (&self.error.message, &self.ending) {
+            (Some(message), _) => Some(message.clone()),
+            (None, Ending::Transport(fault)) => Some(fault.to_string()),
+            (None, Ending::TimedOut { limit, .. }) => Some(format!("time limit passed: {limit:?}")),
+            (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
+            (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
+        }
+    }
+}

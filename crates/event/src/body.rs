@@ -11,7 +11,7 @@ use crate::config::{
 };
 use crate::control::{
     BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
-    ProbeFinished, SourceDisabled, SourceEnabled,
+    ProbeFinished, SourceChecked, SourceDisabled, SourceEnabled,
 };
 use crate::failure::Health;
 use crate::traffic::{
@@ -153,6 +153,7 @@ bodies!(
     BreakerHalfOpened,
     BreakerClosed,
     ProbeFinished,
+    SourceChecked,
     BlockSet,
     BlockLifted,
     SourceDisabled,
@@ -250,6 +251,7 @@ impl Body {
             | Self::BreakerHalfOpened(_)
             | Self::BreakerClosed(_)
             | Self::ProbeFinished(_)
+            | Self::SourceChecked(_)
             | Self::BlockSet(_)
             | Self::BlockLifted(_)
             | Self::SourceDisabled(_)

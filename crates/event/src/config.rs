@@ -12,7 +12,7 @@ pub mod rules;
 use serde::{Deserialize, Serialize};
 
 pub use capabilities::{Capabilities, Capability};
-pub use channel::{Channel, ChannelModel, CredentialRef, Limits};
+pub use channel::{Channel, ChannelModel, CheckBy, CredentialRef, Limits, ProbeSettings};
 pub use group::Group;
 pub use intervention::{HeldOpen, Intervention};
 pub use key::{AdminToken, Key, StoredHash};

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::body::Payload;
-use crate::failure::{FailureKind, Recovery, Strength};
+use crate::config::CheckBy;
+use crate::failure::{BlockVerdict, FailureKind, Health, Recovery, Strength};
 use crate::{Boot, ConfigPosition, LogTime, Mark, Position, ProducerId, Scope};
 
 /// A breaker opened.
@@ -100,9 +101,67 @@ pub struct ProbeFinished {
     pub credential_revision: u64,
     /// Revision of the base URL used.
     pub base_url_revision: u64,
+    /// What was sent as model; absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream_model: Option<String>,
+    /// The rule that gave the verdict, with its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What the upstream said, masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 impl Payload for ProbeFinished {
     const TYPE: &'static str = "probe_finished";
+    const VERSION: u16 = 1;
+}
+
+/// What a check says as evidence, where it counts as such.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckEvidence {
+    /// What was sent as model.
+    pub upstream_model: String,
+    /// Evidence on the source.
+    pub source_health: Health,
+    /// Evidence on the model at the source.
+    pub model_health: Health,
+    /// Response time, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u32>,
+    /// What is to be taken out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockVerdict>,
+}
+
+/// A source that serves was checked. It is written when the check counts as evidence, and when it says something else than
+/// the one before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceChecked {
+    /// What was checked.
+    pub scope: Scope,
+    /// By what.
+    pub by: CheckBy,
+    /// Whether it works.
+    pub ok: bool,
+    /// The verdict's kind.
+    pub kind: FailureKind,
+    /// The rule that gave the verdict, with its version.
+    pub rule: String,
+    /// Revision of the credential used.
+    pub credential_revision: u64,
+    /// Revision of the base URL used.
+    pub base_url_revision: u64,
+    /// Time it took, in milliseconds.
+    pub took_ms: u32,
+    /// What the upstream said, masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What it says as evidence; absent where it doesn't count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<CheckEvidence>,
+}
+impl Payload for SourceChecked {
+    const TYPE: &'static str = "source_checked";
     const VERSION: u16 = 1;
 }
 

@@ -47,6 +47,10 @@ fn about(kind: &str) -> (&'static str, &'static str) {
             "proxy, upkeep",
             "A probe has decided: it closes the breaker or opens it again, or brings a disabled source back.",
         ),
+        "source_checked" => (
+            "upkeep",
+            "A source that serves was checked: written when the check counts as evidence, and when it says something else than the one before.",
+        ),
         "block_set" => ("projector", "A block was set or made longer. Announces what the fold did."),
         "block_lifted" => ("projector", "An operator lifted a block before its end. Announces what the fold did."),
         "source_disabled" => ("projector", "A verdict disabled a source. Announces what the fold did."),
@@ -69,6 +73,7 @@ fn subject(writer: &str) -> &'static str {
     match writer {
         "proxy" => "`wb.traffic.0.proxy`",
         "projector" => "`wb.traffic.0.control`",
+        "upkeep" => "`wb.traffic.0.upkeep`",
         "proxy, upkeep" => "`wb.traffic.0.proxy`, `wb.traffic.0.upkeep`",
         other => panic!("no subject for {other}"),
     }

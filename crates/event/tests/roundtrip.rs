@@ -158,6 +158,7 @@ fn channel() -> impl Strategy<Value = Body> {
                 limits: Limits { max_concurrent, requests_per_minute: None },
                 multiplier_milli: weight,
                 allow_private: weight % 2 == 0,
+                probe: Default::default(),
                 enabled: weight % 3 == 0,
                 version: id,
             };

@@ -6,6 +6,7 @@ pub mod open;
 pub mod projection;
 pub mod request;
 pub mod shadow;
+pub mod story;
 pub mod transition;
 
 pub use catalog::ConfigHistoryQuery;

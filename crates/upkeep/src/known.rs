@@ -1,13 +1,15 @@
 //! What upkeep knows: the catalogue's channels and the published state of every source.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use waybill_domain::catalog::{Applied, Snapshot, UnknownEdit};
+use waybill_domain::probing::Purpose;
 use waybill_domain::selector::{Revisions, SourceState};
 use waybill_event::config::Channel;
 use waybill_event::failure::Recovery;
-use waybill_event::{ConfigPosition, Source, decode_one};
+use waybill_event::{ConfigPosition, LogTime, Scope, Source, decode_one};
 use waybill_journal::log::Message;
 use waybill_journal::{Entry, Watched};
 
@@ -102,8 +104,9 @@ impl Known {
         }
     }
 
-    pub(crate) fn sources(&self) -> Vec<Source> {
-        self.states.keys().copied().collect()
+    pub(crate) fn sources(&self) -> BTreeSet<Source> {
+        let channels = self.snapshot.catalog().channels.values().map(|channel| channel.source());
+        self.states.keys().copied().chain(channels).collect()
     }
 
     /// Why a source is to be probed, if it is: a verdict disabled it, probes may bring it back, no edit has voided the
@@ -116,7 +119,37 @@ impl Known {
             && channel.credential.is_some()
             && !channel.models.is_empty()
             && !disabled.revisions.older_than(revisions(channel));
-        due.then(|| Wanted { source, disabling: disabled.id.clone(), since: disabled.since, version: channel.version })
+        due.then(|| Wanted {
+            source,
+            purpose: Purpose::Disabled,
+            disabling: disabled.id.clone(),
+            since: disabled.since,
+            version: channel.version,
+            asked: self.asked(source).filter(|asked| *asked >= disabled.since),
+        })
+    }
+
+    /// When an operator last asked for a probe of a source.
+    fn asked(&self, source: Source) -> Option<LogTime> {
+        let done = self.snapshot.catalog().interventions.get(&Scope { source, model: None });
+        done.and_then(|done| done.probe)
+    }
+
+    /// Whether a source that serves is to be checked, and how often.
+    pub(crate) fn checked(&self, source: Source, now: LogTime) -> Option<Wanted> {
+        let channel = self.channel(source)?;
+        let every = Duration::from_secs(channel.probe.check_every_s?.into());
+        let disabled = self.states.get(&source).is_some_and(|state| state.disabled.is_some());
+        let due = channel.enabled && channel.credential.is_some() && !channel.models.is_empty() && !disabled;
+        let version = channel.version;
+        due.then(|| Wanted {
+            source,
+            purpose: Purpose::Check { every },
+            disabling: "".into(),
+            since: now,
+            version,
+            asked: None,
+        })
     }
 
     pub(crate) fn channel(&self, source: Source) -> Option<&Arc<Channel>> {

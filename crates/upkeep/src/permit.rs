@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use waybill_event::{LogTime, ProducerId, Source, SourceKind};
+use waybill_domain::probing::{Hold, Purpose, key};
+use waybill_event::{FailureKind, LogTime, ProducerId};
 use waybill_journal::keyed::{Bucket, Held, Keyed};
 use waybill_journal::log::{AppendError, ReadError};
 use waybill_journal::settle;
@@ -15,23 +15,6 @@ use crate::schedule::{Rhythm, Wanted};
 
 /// How much longer a value is kept than it holds, so that the number of probes outlives a late prober.
 const KEPT_LONGER: Duration = Duration::from_secs(600);
-
-/// What is kept under a permit's key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// Who wrote it.
-    pub holder: ProducerId,
-    /// Tells this write from every other of the holder's.
-    pub token: u64,
-    /// Id of the disabling that was probed last.
-    pub disabling: Arc<str>,
-    /// Version of the source's entity.
-    pub version: u64,
-    /// Probes so far, the one under way included.
-    pub tries: u32,
-    /// Until when nobody else probes.
-    pub until: LogTime,
-}
 
 /// A claimed permit.
 #[derive(Debug, Clone)]
@@ -45,6 +28,12 @@ impl Permit {
     #[must_use]
     pub const fn tries(&self) -> u32 {
         self.value.tries
+    }
+
+    /// What the one before showed.
+    #[must_use]
+    pub const fn last(&self) -> Option<FailureKind> {
+        self.value.last
     }
 }
 
@@ -78,16 +67,6 @@ pub struct Permits {
     rhythm: Rhythm,
 }
 
-/// The key of a source's permit.
-#[must_use]
-pub fn key(source: Source) -> String {
-    let kind = match source.kind {
-        SourceKind::Channel => "channel",
-        SourceKind::Account => "account",
-    };
-    format!("probe.{kind}.{}.disabled", source.id)
-}
-
 impl Permits {
     /// Permits in this store.
     #[must_use]
@@ -100,7 +79,7 @@ impl Permits {
     /// # Errors
     /// [`NotNow`].
     pub async fn claim(&self, wanted: &Wanted, now: LogTime, life: Duration) -> Result<Permit, NotNow> {
-        let key = key(wanted.source);
+        let key = key(wanted.source, wanted.purpose);
         let found = self.keyed.get(Bucket::Permits, &key).await?;
         let (held, before) = match &found {
             None => (Held::Nothing, None),
@@ -108,12 +87,13 @@ impl Permits {
         };
         // An edit begins anew. A further disabling doesn't: a source that is brought back and disabled in turn would be
         // probed without a pause.
-        let before = before.filter(|before| before.version == wanted.version);
+        let before = before.filter(|before| before.version == wanted.version && before.asked == wanted.asked);
         if let Some(before) = &before
             && before.until > now
         {
             return Err(NotNow::Until { until: before.until });
         }
+        let last = before.as_ref().and_then(|before| before.last);
         let tries = before.map_or(1, |before| before.tries.saturating_add(1));
         let value = Hold {
             holder: self.holder.clone(),
@@ -122,6 +102,9 @@ impl Permits {
             version: wanted.version,
             tries,
             until: now + life,
+            asked: wanted.asked,
+            under_way: true,
+            last,
         };
         match self.write(&key, &value, held, life).await {
             Ok(revision) => Ok(Permit { revision, value }),
@@ -130,14 +113,18 @@ impl Permits {
         }
     }
 
-    /// The probe is over and brought nothing: nobody probes before the rhythm's next beat, which is returned. A permit
-    /// that was lost meanwhile is left to whoever has it.
-    pub async fn keep(&self, wanted: &Wanted, permit: Permit, now: LogTime) -> LogTime {
-        let pause = self.rhythm.after(permit.value.tries);
+    /// The probe is over: nobody probes before the rhythm's next beat, which is returned. A permit that was lost
+    /// meanwhile is left to whoever has it.
+    pub async fn keep(&self, wanted: &Wanted, permit: Permit, showed: FailureKind, now: LogTime) -> LogTime {
+        let pause = match wanted.purpose {
+            Purpose::Disabled => self.rhythm.after(permit.value.tries),
+            Purpose::Check { every } => every,
+        };
         let until = now + pause;
-        let value = Hold { until, token: u64::try_from(now.as_micros()).unwrap_or(0), ..permit.value };
+        let token = u64::try_from(now.as_micros()).unwrap_or(0);
+        let value = Hold { until, token, under_way: false, last: Some(showed), ..permit.value };
         let held = Held::Revision(permit.revision);
-        if let Err(error) = self.write(&key(wanted.source), &value, held, pause).await {
+        if let Err(error) = self.write(&key(wanted.source, wanted.purpose), &value, held, pause).await {
             tracing::debug!(%error, source = %wanted.source, "a probe's permit couldn't be kept");
         }
         until
@@ -146,7 +133,9 @@ impl Permits {
     /// The source is back: the permit is no longer needed.
     pub async fn give_up(&self, wanted: &Wanted, permit: &Permit) {
         let held = Held::Revision(permit.revision);
-        if let Err(error) = settle::delete(self.keyed.as_ref(), Bucket::Permits, &key(wanted.source), held).await {
+        if let Err(error) =
+            settle::delete(self.keyed.as_ref(), Bucket::Permits, &key(wanted.source, wanted.purpose), held).await
+        {
             // It expires by itself.
             tracing::debug!(%error, source = %wanted.source, "a probe's permit couldn't be given up");
         }
@@ -161,11 +150,13 @@ impl Permits {
 
 #[cfg(test)]
 mod tests {
+    use waybill_event::{Source, SourceKind};
     use waybill_journal::memory::Memory;
 
     use super::*;
 
     const LIFE: Duration = Duration::from_secs(45);
+    const AUTH: FailureKind = FailureKind::AuthInvalid;
 
     fn at(seconds: i64) -> LogTime {
         LogTime::from_micros(seconds * 1_000_000)
@@ -173,7 +164,7 @@ mod tests {
 
     fn wanted(disabling: &str, version: u64) -> Wanted {
         let source = Source { kind: SourceKind::Channel, id: 1 };
-        Wanted { source, disabling: disabling.into(), since: at(0), version }
+        Wanted { source, purpose: Purpose::Disabled, disabling: disabling.into(), since: at(0), version, asked: None }
     }
 
     fn fleet() -> [Permits; 2] {
@@ -196,11 +187,11 @@ mod tests {
         let permit = one.claim(&wanted, at(0), LIFE).await.unwrap();
         assert_eq!(permit.tries(), 1);
         assert_eq!(refused(&two, &wanted, at(10)).await, at(45));
-        assert_eq!(one.keep(&wanted, permit, at(2)).await, at(62));
+        assert_eq!(one.keep(&wanted, permit, AUTH, at(2)).await, at(62));
         assert_eq!(refused(&two, &wanted, at(50)).await, at(62));
         let second = two.claim(&wanted, at(62), LIFE).await.unwrap();
         assert_eq!(second.tries(), 2, "the fleet counts together");
-        assert_eq!(two.keep(&wanted, second, at(63)).await, at(183));
+        assert_eq!(two.keep(&wanted, second, AUTH, at(63)).await, at(183));
     }
 
     #[tokio::test]
@@ -215,9 +206,24 @@ mod tests {
     async fn an_edit_begins_anew_and_a_further_disabling_does_not() {
         let [one, two] = fleet();
         let permit = one.claim(&wanted("a", 1), at(0), LIFE).await.unwrap();
-        one.keep(&wanted("a", 1), permit, at(1)).await;
+        one.keep(&wanted("a", 1), permit, AUTH, at(1)).await;
         assert_eq!(refused(&two, &wanted("b", 1), at(30)).await, at(61));
-        assert_eq!(two.claim(&wanted("b", 2), at(30), LIFE).await.unwrap().tries(), 1);
+        let asked = Wanted { asked: Some(at(30)), ..wanted("b", 1) };
+        assert_eq!(two.claim(&asked, at(30), LIFE).await.unwrap().tries(), 1, "an operator's wish begins anew too");
+        assert_eq!(two.claim(&wanted("b", 2), at(31), LIFE).await.unwrap().tries(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_check_has_a_permit_of_its_own_and_remembers_what_it_showed() {
+        let [one, two] = fleet();
+        one.claim(&wanted("a", 1), at(0), LIFE).await.unwrap();
+        let every = Duration::from_secs(30);
+        let check = Wanted { purpose: Purpose::Check { every }, ..wanted("", 1) };
+        let permit = one.claim(&check, at(0), LIFE).await.unwrap();
+        assert_eq!(permit.last(), None);
+        assert_eq!(one.keep(&check, permit, AUTH, at(1)).await, at(31));
+        assert_eq!(refused(&two, &check, at(20)).await, at(31));
+        assert_eq!(two.claim(&check, at(31), LIFE).await.unwrap().last(), Some(AUTH));
     }
 
     #[tokio::test]

@@ -1,27 +1,30 @@
-//! One probe: the cheapest chat call there is, judged like any other attempt.
+//! One probe or check: the cheapest call there is, judged like any other attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::HeaderMap;
-use serde_json::json;
-use waybill_domain::observation::{Ending, Limit, Observation};
-use waybill_domain::verdict::Rulebook;
-use waybill_event::config::Channel;
-use waybill_event::failure::Sent;
+use tokio::time::Instant;
+use waybill_domain::observation::{Fault, Observation, Phase, TransportFault};
+use waybill_domain::verdict::{Rulebook, Verdict};
+use waybill_event::config::{Channel, CheckBy};
+use waybill_event::failure::{Health, Sent};
 use waybill_event::{FailureKind, LogTime};
 use waybill_journal::{Log, Stream};
 use waybill_secret::{SecretString, Vault};
-use waybill_upstream::{Dispatcher, Limits, Outbound, Target, observe};
-use waybill_wire::chat::inspect_answer;
+use waybill_upstream::models::FetchModelsError;
+use waybill_upstream::{Dispatcher, Limits, Target, observe};
 use waybill_wire::endpoint::BaseUrl;
+use waybill_wire::mask::mask;
+
+use crate::suitable;
 
 /// A whole probe takes no longer.
 pub(crate) const PROBE_LIFE: Duration = Duration::from_secs(45);
-const CONNECT: Duration = Duration::from_secs(5);
-/// Most of an answer that is read.
-const ANSWER_BYTES: usize = 256 * 1_024;
+/// How many models one probe asks at most: one that is slow, or gone, or made for something else says nothing of the
+/// credential.
+const MODELS: usize = 3;
+/// Time each of them has.
+const EACH: Duration = Duration::from_secs(14);
 
 /// Why a probe couldn't be sent; the source's state stays what it is.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,17 @@ pub(crate) enum Unready {
     Target { reason: String },
 }
 
+/// What a probe or check showed.
+#[derive(Debug)]
+pub(crate) struct Probed {
+    pub(crate) verdict: Verdict,
+    /// What was sent as model, if one was.
+    pub(crate) upstream_model: Option<String>,
+    /// What the upstream said, masked.
+    pub(crate) message: Option<String>,
+    pub(crate) took: Duration,
+}
+
 /// Sends probes.
 pub(crate) struct Prober {
     pub(crate) log: Arc<dyn Log>,
@@ -42,23 +56,75 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// Probes a channel with one of its models: another one each time, so that one model's trouble hides nothing.
+    /// Probes a channel with one of its models, or with a few where the first says nothing of the channel: others each
+    /// time, so that one model's trouble hides nothing.
     pub(crate) async fn probe(
         &self,
         rules: &Rulebook,
         channel: &Channel,
         tries: u32,
         now: LogTime,
-    ) -> Result<FailureKind, Unready> {
+    ) -> Result<Probed, Unready> {
         let target = self.target(channel).await?;
-        let turn = usize::try_from(tries.saturating_sub(1)).unwrap_or(0);
-        let model = channel.models.get(turn % channel.models.len().max(1)).map_or("", |model| model.upstream_name());
-        let asking = self.ask(&channel.provider, &target, model, now.as_millis());
-        let observation = tokio::time::timeout(PROBE_LIFE, asking).await.unwrap_or_else(|_| {
-            let ending = Ending::TimedOut { limit: Limit::Whole, sent: Sent::Request };
-            Observation::new(channel.provider.as_str(), ending)
-        });
-        Ok(rules.classify(Some(channel.source()), &observation).kind)
+        let mut models = suitable::models(channel, tries).into_iter().take(MODELS);
+        let begun = Instant::now();
+        let mut probed = self.chat(rules, channel, &target, models.next().unwrap_or_default(), now).await;
+        for model in models {
+            if !says_of_the_model_only(&probed.verdict) || begun.elapsed() + EACH > PROBE_LIFE {
+                break;
+            }
+            probed = self.chat(rules, channel, &target, model, now).await;
+        }
+        Ok(probed)
+    }
+
+    /// Checks a channel that serves.
+    pub(crate) async fn check(&self, rules: &Rulebook, channel: &Channel, now: LogTime) -> Result<Probed, Unready> {
+        let target = self.target(channel).await?;
+        Ok(match channel.probe.check_by {
+            CheckBy::Chat => {
+                let model = suitable::models(channel, 1).into_iter().next().unwrap_or_default();
+                self.chat(rules, channel, &target, model, now).await
+            }
+            CheckBy::Models => self.list(rules, channel, &target).await,
+        })
+    }
+
+    async fn chat(
+        &self,
+        rules: &Rulebook,
+        channel: &Channel,
+        target: &Target,
+        upstream_model: &str,
+        now: LogTime,
+    ) -> Probed {
+        let begun = Instant::now();
+        let (provider, now_ms) = (channel.provider.as_str(), now.as_millis());
+        let tried = self.dispatcher.try_chat(target, provider, upstream_model, EACH, now_ms).await;
+        judged(rules, channel, Some(upstream_model), &tried.observation, begun)
+    }
+
+    /// Whether it can be reached: an answer counts only if it is a list of models.
+    async fn list(&self, rules: &Rulebook, channel: &Channel, target: &Target) -> Probed {
+        let begun = Instant::now();
+        let provider = channel.provider.as_str();
+        let limits = Limits { head: EACH, ..Limits::default() };
+        let observation = match self.dispatcher.fetch_models(target, limits).await {
+            Ok(_) => observe::success(provider, false),
+            Err(FetchModelsError::Transport(fault)) => observe::transport(provider, fault, false),
+            Err(FetchModelsError::Status { facts }) => observe::refused(provider, &facts),
+            Err(FetchModelsError::List(fault)) => {
+                let invalid = TransportFault {
+                    phase: Phase::Body,
+                    fault: Fault::Protocol,
+                    sent: Sent::Response,
+                    received: 0,
+                    detail: format!("invalid_response: {fault}"),
+                };
+                observe::transport(provider, invalid, false)
+            }
+        };
+        judged(rules, channel, None, &observation, begun)
     }
 
     async fn target(&self, channel: &Channel) -> Result<Target, Unready> {
@@ -83,37 +149,29 @@ impl Prober {
         taken.map_err(|error| unreadable(error.to_string()))?;
         self.vault.get("channel", id, revision).ok_or(Unready::Credential)
     }
+}
 
-    async fn ask(&self, provider: &str, target: &Target, model: &str, now_ms: i64) -> Observation {
-        let body = json!({
-            "model": model,
-            "messages": [{"role": "user", "content": "ping"}],
-            "max_tokens": 1,
-            "stream": false,
-        });
-        let outbound = Outbound {
-            path: "chat/completions",
-            headers: &HeaderMap::new(),
-            body: Bytes::from(body.to_string()),
-            accept_stream: false,
-        };
-        let limits = Limits { connect: CONNECT, head: PROBE_LIFE };
-        let mut reply = match self.dispatcher.dispatch(target, outbound, limits).await {
-            Ok(reply) => reply,
-            Err(fault) => return observe::transport(provider, fault, false),
-        };
-        let (status, headers) = (reply.status(), reply.headers().clone());
-        let body = match reply.read_up_to(ANSWER_BYTES).await {
-            Ok((body, _)) => body,
-            Err(fault) => return observe::transport(provider, fault, false),
-        };
-        if !status.is_success() {
-            return observe::status(provider, status.as_u16(), &headers, &body, now_ms);
-        }
-        match inspect_answer(&body) {
-            Ok(_) => observe::success(provider, false),
-            Err(fault) => observe::wrong_answer(provider, status.as_u16(), &headers, &fault, now_ms),
-        }
+fn judged(
+    rules: &Rulebook,
+    channel: &Channel,
+    upstream_model: Option<&str>,
+    observation: &Observation,
+    begun: Instant,
+) -> Probed {
+    Probed {
+        verdict: rules.classify(Some(channel.source()), observation),
+        upstream_model: upstream_model.map(str::to_owned),
+        message: observation.told().map(|text| mask(&text)),
+        took: begun.elapsed(),
+    }
+}
+
+/// Whether a failure is the model's own: another one may tell more of the channel.
+fn says_of_the_model_only(verdict: &Verdict) -> bool {
+    match verdict.kind {
+        FailureKind::ModelUnavailable | FailureKind::Timeout | FailureKind::Overloaded => true,
+        FailureKind::ServerError => verdict.source_health == Health::None,
+        kind => kind == FailureKind::MalformedResponse,
     }
 }
 

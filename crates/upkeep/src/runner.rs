@@ -1,5 +1,6 @@
 //! The loop: follows catalogue and states, starts what is due, records what came of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,25 +9,23 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
-use waybill_domain::verdict::Rulebook;
-use waybill_event::config::Channel;
-use waybill_event::control::{ProbeFinished, ProbeOf};
-use waybill_event::{ConfigPosition, Draft, FailureKind, LogTime, Scope};
+use waybill_event::ConfigPosition;
 use waybill_journal::outbox::{Clock, Outbox};
 use waybill_journal::{Bucket, Journal, Start, Stream};
 use waybill_secret::Vault;
 use waybill_upstream::Dispatcher;
 
-use crate::known::{About, Known, revisions};
-use crate::permit::{NotNow, Permits};
-use crate::probe::{PROBE_LIFE, Prober, Unready, brings_back};
-use crate::schedule::{Rhythm, Schedule, Wanted};
+use crate::asking::{Asked, Done};
+use crate::known::{About, Known};
+use crate::permit::Permits;
+use crate::probe::Prober;
+use crate::schedule::{Rhythm, Schedules};
 use crate::status::Status;
 
 /// Probes under way at a time: they are cheap, and nobody waits for them.
 const AT_A_TIME: usize = 8;
 /// When something is asked again that the store or the vault couldn't answer.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// How long an interruption is told after its last sign: what follows the log goes on by itself and says nothing then.
 const FAULT_SHOWN: Duration = Duration::from_secs(15);
 /// Longest sleep: the clock of the log may be slewed meanwhile.
@@ -51,19 +50,13 @@ pub struct Parts {
 /// The upkeep role of one process.
 pub struct Upkeep {
     journal: Journal,
-    outbox: Outbox,
-    clock: Clock,
-    prober: Prober,
-    permits: Permits,
+    pub(crate) outbox: Outbox,
+    pub(crate) clock: Clock,
+    pub(crate) prober: Prober,
+    pub(crate) permits: Permits,
     /// From a source's disabling to its first probe.
     first: Duration,
-    status: RwLock<Status>,
-}
-
-/// What became of something that was due.
-struct Done {
-    wanted: Wanted,
-    next: LogTime,
+    pub(crate) status: RwLock<Status>,
 }
 
 type Probing<'a> = FuturesUnordered<BoxFuture<'a, Done>>;
@@ -88,7 +81,7 @@ impl Upkeep {
     /// caller's to run and to close.
     pub async fn run(&self, stop: CancellationToken) {
         let mut known = Known::default();
-        let mut schedule = Schedule::default();
+        let mut schedule = Schedules::default();
         let mut probing = Probing::new();
         let mut edits = self.journal.log.follow(Stream::Config, Start::LastPerSubject);
         let mut states = self.journal.keyed.watch(Bucket::Selector);
@@ -106,7 +99,7 @@ impl Upkeep {
                     About::Nothing
                 }
                 Some(done) = probing.next(), if !probing.is_empty() => {
-                    schedule.settle(&done.wanted, done.next);
+                    schedule.of(done.wanted.purpose).settle(&done.wanted, done.next);
                     About::Nothing
                 }
                 Some(edit) = edits.next() => match edit {
@@ -124,22 +117,26 @@ impl Upkeep {
     }
 
     /// Brings the schedule in line with what is known now.
-    fn adopt(&self, about: About, known: &Known, schedule: &mut Schedule) {
+    fn adopt(&self, about: About, known: &Known, schedule: &mut Schedules) {
         let sources = match about {
             About::Nothing => return,
-            About::Source(source) => vec![source],
+            About::Source(source) => BTreeSet::from([source]),
             About::All => known.sources(),
         };
         let now = (self.clock)();
         for source in sources {
             match known.wanted(source) {
-                Some(wanted) => schedule.want(wanted, self.first, now),
-                None => schedule.forget(source),
+                Some(wanted) => schedule.disabled.want(wanted, self.first, now),
+                None => schedule.disabled.forget(source),
+            }
+            match known.checked(source, now) {
+                Some(wanted) => schedule.check(wanted, now),
+                None => schedule.checks.forget(source),
             }
         }
     }
 
-    fn begin_due<'a>(&'a self, known: &Known, schedule: &mut Schedule, probing: &mut Probing<'a>) {
+    fn begin_due<'a>(&'a self, known: &Known, schedule: &mut Schedules, probing: &mut Probing<'a>) {
         // Until both are known a source may look disabled that an edit has healed.
         if !known.states_current() {
             return;
@@ -147,71 +144,13 @@ impl Upkeep {
         while probing.len() < AT_A_TIME {
             let Some(wanted) = schedule.due((self.clock)()) else { return };
             let Some(channel) = known.channel(wanted.source).cloned() else {
-                schedule.forget(wanted.source);
+                schedule.of(wanted.purpose).forget(wanted.source);
                 continue;
             };
             let (config, rules) = (known.snapshot().position(), known.snapshot().rulebook().clone());
-            probing.push(self.probe(wanted, channel, config, rules).boxed());
+            let asked = Asked { wanted, channel, config, rules };
+            probing.push(self.ask(asked).boxed());
         }
-    }
-
-    /// One probe, from the permit to the record.
-    async fn probe(&self, wanted: Wanted, channel: Arc<Channel>, config: ConfigPosition, rules: Rulebook) -> Done {
-        let now = (self.clock)();
-        let permit = match self.permits.claim(&wanted, now, PROBE_LIFE).await {
-            Ok(permit) => permit,
-            Err(NotNow::Until { until }) => return Done { wanted, next: until },
-            Err(error @ NotNow::Store { .. }) => return self.unready(wanted, &error.to_string()),
-        };
-        match self.prober.probe(&rules, &channel, permit.tries(), now).await {
-            Err(error @ (Unready::Credential | Unready::Vault { .. } | Unready::Target { .. })) => {
-                self.permits.give_up(&wanted, &permit).await;
-                self.unready(wanted, &error.to_string())
-            }
-            Ok(kind) => {
-                let ok = brings_back(kind);
-                tracing::info!(source = %wanted.source, %kind, ok, probe = permit.tries(), "a disabled source was probed");
-                let recorded = self.record(&wanted, &channel, config, kind, ok);
-                self.count(ok, recorded);
-                // After a success it is kept too: a source that is soon disabled again isn't probed at once again.
-                let next = self.permits.keep(&wanted, permit, (self.clock)()).await;
-                Done { wanted, next }
-            }
-        }
-    }
-
-    fn count(&self, ok: bool, recorded: bool) {
-        let mut status = self.status.write();
-        status.probes += 1;
-        status.brought_back += u64::from(ok && recorded);
-        status.unrecorded += u64::from(!recorded);
-    }
-
-    fn unready(&self, wanted: Wanted, error: &str) -> Done {
-        tracing::warn!(source = %wanted.source, error, "a disabled source can't be probed now");
-        self.status.write().unready += 1;
-        Done { wanted, next: (self.clock)() + ASK_AGAIN }
-    }
-
-    /// Writes the result down; says whether that worked.
-    fn record(&self, wanted: &Wanted, channel: &Channel, config: ConfigPosition, kind: FailureKind, ok: bool) -> bool {
-        let used = revisions(channel);
-        let finished = ProbeFinished {
-            probe: ProbeOf::Disabled { disabling: wanted.disabling.to_string() },
-            scope: Scope { source: wanted.source, model: None },
-            ok,
-            kind,
-            credential_revision: used.credential,
-            base_url_revision: used.base_url,
-        };
-        let draft =
-            Draft { source: Some(channel.source_ref()), config: Some(config), ..Draft::new((self.clock)(), finished) };
-        let appended = draft.encode().map_err(|e| e.to_string());
-        let appended = appended.and_then(|event| self.outbox.append(&[event]).map_err(|e| e.to_string()));
-        if let Err(error) = &appended {
-            tracing::error!(error, source = %wanted.source, "a probe's result can't be recorded");
-        }
-        appended.is_ok()
     }
 
     fn interrupted(&self, fault: &str) -> About {
@@ -220,20 +159,21 @@ impl Upkeep {
         About::Nothing
     }
 
-    fn until_next(&self, schedule: &Schedule, under_way: usize) -> Duration {
+    fn until_next(&self, schedule: &Schedules, under_way: usize) -> Duration {
         let now = (self.clock)();
         let next = schedule.next_at().filter(|_| under_way < AT_A_TIME);
         next.map_or(LONGEST_SLEEP, |next| next.since(now).min(LONGEST_SLEEP))
     }
 
-    fn report(&self, known: &Known, schedule: &Schedule, under_way: usize, catalog_end: Option<ConfigPosition>) {
+    fn report(&self, known: &Known, schedule: &Schedules, under_way: usize, catalog_end: Option<ConfigPosition>) {
         let position = known.snapshot().position();
         let mut status = self.status.write();
         status.catalog_position = position;
         status.catalog_current |= catalog_end.is_some_and(|end| position >= end);
         status.catalog_blocked = known.snapshot().blocked_by().map(ToString::to_string);
         status.states_current = known.states_current();
-        status.disabled = schedule.len();
+        status.disabled = schedule.disabled.len();
+        status.checked = schedule.checks.len();
         status.under_way = under_way;
         let now = (self.clock)();
         if status.fault.as_ref().is_some_and(|(_, at)| now.since(*at) > FAULT_SHOWN) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use waybill_domain::probing::Purpose;
 use waybill_event::{LogTime, Source};
 
 /// How soon one probe follows another.
@@ -35,12 +36,16 @@ impl Rhythm {
 pub struct Wanted {
     /// The source.
     pub source: Source,
-    /// Id of its disabling.
+    /// Why.
+    pub purpose: Purpose,
+    /// Id of its disabling; of a check it says nothing.
     pub disabling: Arc<str>,
     /// Since when.
     pub since: LogTime,
     /// Version of its entity: an edit makes the next probe due at once.
     pub version: u64,
+    /// When an operator asked for a probe since it was disabled, which makes it due at once too.
+    pub asked: Option<LogTime>,
 }
 
 #[derive(Debug, Clone)]
@@ -68,7 +73,8 @@ impl Schedule {
                 entry.wanted = wanted;
             }
             None => {
-                let next = wanted.since + first;
+                // Whether a wish was met already, the permit knows.
+                let next = wanted.asked.unwrap_or(wanted.since + first);
                 self.entries.insert(wanted.source, Entry { wanted, next, under_way: false });
             }
         }
@@ -117,6 +123,40 @@ impl Schedule {
     }
 }
 
+/// What is asked of its own accord: disabled sources, and those that are checked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Schedules {
+    pub(crate) disabled: Schedule,
+    pub(crate) checks: Schedule,
+}
+
+impl Schedules {
+    pub(crate) fn of(&mut self, purpose: Purpose) -> &mut Schedule {
+        match purpose {
+            Purpose::Disabled => &mut self.disabled,
+            Purpose::Check { .. } => &mut self.checks,
+        }
+    }
+
+    /// A source wants checking: at once, and then in its rhythm, however often it is told of.
+    pub(crate) fn check(&mut self, wanted: Wanted, now: LogTime) {
+        let held = self.checks.entries.get(&wanted.source).map(|entry| &entry.wanted);
+        let same = |held: &&Wanted| held.purpose == wanted.purpose && held.version == wanted.version;
+        if held.filter(same).is_none() {
+            self.checks.want(wanted, Duration::ZERO, now);
+        }
+    }
+
+    /// The next that is due; disabled sources before checks.
+    pub(crate) fn due(&mut self, now: LogTime) -> Option<Wanted> {
+        self.disabled.due(now).or_else(|| self.checks.due(now))
+    }
+
+    pub(crate) fn next_at(&self) -> Option<LogTime> {
+        [self.disabled.next_at(), self.checks.next_at()].into_iter().flatten().min()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use waybill_event::SourceKind;
@@ -129,7 +169,7 @@ mod tests {
 
     fn wanted(id: u64, disabling: &str, version: u64) -> Wanted {
         let source = Source { kind: SourceKind::Channel, id };
-        Wanted { source, disabling: disabling.into(), since: at(0), version }
+        Wanted { source, purpose: Purpose::Disabled, disabling: disabling.into(), since: at(0), version, asked: None }
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -177,6 +217,16 @@ mod tests {
         schedule.want(Wanted { since: at(101), ..wanted(1, "b", 3) }, MINUTE, at(101));
         schedule.settle(&due, at(9_999));
         assert_eq!(schedule.next_at(), Some(at(161)), "what is done was about an older state");
+    }
+
+    #[test]
+    fn an_operator_makes_it_due_at_once() {
+        let mut schedule = Schedule::default();
+        schedule.want(wanted(1, "a", 1), MINUTE, at(0));
+        schedule.want(Wanted { asked: Some(at(5)), ..wanted(1, "a", 1) }, MINUTE, at(5));
+        assert_eq!(schedule.due(at(5)).map(|due| due.asked), Some(Some(at(5))));
+        schedule.want(Wanted { asked: Some(at(6)), ..wanted(2, "a", 1) }, MINUTE, at(7));
+        assert!(schedule.due(at(7)).is_some(), "also one that is new here");
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub struct Status {
     pub fault: Option<(String, LogTime)>,
     /// Sources that want probing.
     pub disabled: usize,
+    /// Sources that serve and are checked.
+    pub checked: usize,
+    /// Checks sent since the start.
+    pub checks: u64,
+    /// Checks that showed something amiss.
+    pub checks_failed: u64,
     /// Probes under way.
     pub under_way: usize,
     /// Probes sent since the start.

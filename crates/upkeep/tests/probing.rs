@@ -10,12 +10,13 @@ use tokio_util::task::TaskTracker;
 use waybill_domain::selector::state::Disabled;
 use waybill_domain::selector::{Revisions, SourceState};
 use waybill_event::config::{
-    Change, Changed, Channel, ChannelModel, ConfigChange, CredentialRef, Limits, SelectorPolicy,
+    Change, Changed, Channel, ChannelModel, CheckBy, ConfigChange, CredentialRef, Intervention, Limits, ProbeSettings,
+    SelectorPolicy,
 };
-use waybill_event::control::{ProbeFinished, ProbeOf};
-use waybill_event::failure::Recovery;
+use waybill_event::control::{ProbeFinished, ProbeOf, SourceChecked};
+use waybill_event::failure::{BlockVerdict, Recovery};
 use waybill_event::{
-    Body, Boot, ChannelId, ConfigPosition, Draft, Event, FailureKind, Identity, LogTime, Source, decode_batch,
+    Body, Boot, ChannelId, ConfigPosition, Draft, Event, FailureKind, Identity, LogTime, Scope, Source, decode_batch,
 };
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
@@ -40,6 +41,8 @@ struct World {
     upstream: ScriptedUpstream,
     revision: u64,
     version: u64,
+    models: Vec<&'static str>,
+    probe: ProbeSettings,
     dir: tempfile::TempDir,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -64,6 +67,8 @@ impl World {
             upstream,
             revision,
             version: 0,
+            models: vec!["small", "large"],
+            probe: ProbeSettings::default(),
             dir: tempfile::tempdir().unwrap(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -82,24 +87,39 @@ impl World {
             base_url: self.upstream.base_url("a"),
             base_url_revision: 1,
             credential: Some(CredentialRef { revision: self.revision, fingerprint: "f".to_owned() }),
-            models: ["small", "large"].map(ChannelModel::named).to_vec(),
+            models: self.models.iter().map(|name| ChannelModel::named(*name)).collect(),
             groups: Vec::new(),
             priority: 100,
             weight: 1,
             limits: Limits::default(),
             multiplier_milli: 1_000,
             allow_private: true,
+            probe: self.probe.clone(),
             enabled,
             version: self.version,
         };
         let change = if self.version == 1 { Change::Created } else { Change::Edited };
         let body = ConfigChange::Channel(Changed { change, changed: Vec::new(), state: channel });
+        self.append(&format!("edit-{}", self.version), body).await;
+    }
+
+    /// An operator asks for a probe.
+    async fn ask_for_probe(&self, version: u64) {
+        let scope = Scope { source: Source::from(ChannelId::new(1)), model: None };
+        let state = Intervention { scope, held: None, reset: 0, lifted: 0, probe: Some((self.clock)()), version };
+        let change = if version == 1 { Change::Created } else { Change::Edited };
+        let body = ConfigChange::Intervention(Changed { change, changed: Vec::new(), state });
+        self.append(&format!("asked-{version}"), body).await;
+    }
+
+    async fn append(&self, id: &str, body: ConfigChange) {
+        let (entity, of) = body.subject();
+        let subject = format!("wb.config.{entity}.{of}");
         let event = Event {
-            identity: Identity::Derived { id: format!("edit-{}", self.version), producer: "admin-1".parse().unwrap() },
+            identity: Identity::Derived { id: id.to_owned(), producer: "admin-1".parse().unwrap() },
             draft: Draft::new((self.clock)(), body),
         };
-        let payload = Bytes::from(event.encode().unwrap());
-        let record = Record { subject: "wb.config.channel.1".to_owned(), message_id: None, payload };
+        let record = Record { subject, message_id: None, payload: Bytes::from(event.encode().unwrap()) };
         self.journal.log.append(Stream::Config, record, Expect::Anything).await.unwrap();
     }
 
@@ -141,15 +161,33 @@ impl World {
         upkeep
     }
 
-    async fn results(&self) -> Vec<ProbeFinished> {
+    async fn told(&self) -> Vec<Body> {
         let messages = self.journal.log.read(Stream::Traffic, 1, 500).await.unwrap();
         let events = messages.iter().flat_map(|message| decode_batch(&message.payload).unwrap());
-        events
-            .filter_map(|event| match event.unwrap().draft.body {
-                Body::ProbeFinished(finished) => Some(finished),
-                _ => None,
-            })
-            .collect()
+        events.map(|event| event.unwrap().draft.body).collect()
+    }
+
+    async fn results(&self) -> Vec<ProbeFinished> {
+        let told = self.told().await.into_iter();
+        told.filter_map(|body| if let Body::ProbeFinished(finished) = body { Some(finished) } else { None }).collect()
+    }
+
+    async fn checks(&self) -> Vec<SourceChecked> {
+        let told = self.told().await.into_iter();
+        told.filter_map(|body| if let Body::SourceChecked(checked) = body { Some(checked) } else { None }).collect()
+    }
+
+    async fn wait_for_checks(&self, count: usize) -> Vec<SourceChecked> {
+        let waiting = async {
+            loop {
+                let checks = self.checks().await;
+                if checks.len() >= count {
+                    return checks;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the checks come in time")
     }
 
     async fn wait_for_results(&self, count: usize) -> Vec<ProbeFinished> {
@@ -268,5 +306,82 @@ async fn without_its_credential_nothing_is_sent() {
     wait_until(&upkeep, |status| status.unready > 0).await;
     assert!(world.upstream.calls().is_empty());
     assert_eq!(world.results().await, []);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_operator_need_not_wait_for_the_next_probe() {
+    let world = World::new(Scripted::default().times(1, &dead()).then(fine())).await;
+    world.publish(Some(Recovery::Probe)).await;
+    let hour = Duration::from_secs(3_600);
+    let _upkeep = world.start("upkeep-1", Rhythm { first: hour, longest: hour });
+    world.ask_for_probe(1).await;
+    let first = world.wait_for_results(1).await;
+    assert_eq!((first[0].ok, first[0].rule.as_deref().map(|rule| rule.starts_with("code/auth"))), (false, Some(true)));
+    assert_eq!(first[0].message.as_deref(), Some("Incorrect API key provided"));
+    world.ask_for_probe(2).await;
+    assert!(world.wait_for_results(2).await[1].ok);
+    assert_eq!(world.upstream.calls_of("a").len(), 2);
+    world.end().await;
+}
+
+fn gone() -> Reply {
+    let body = serde_json::json!({"error": {"message": "The model does not exist", "code": "model_not_found"}});
+    serde_json::from_value(serde_json::json!({"status": 404, "body": {"json": body}})).unwrap()
+}
+
+#[tokio::test]
+async fn one_probe_asks_a_few_models_before_it_says_no() {
+    let mut world = World::new(Scripted::default().times(1, &gone()).then(fine())).await;
+    world.models = vec!["dall-e-3", "retired", "small"];
+    world.edit(true).await;
+    world.publish(Some(Recovery::Probe)).await;
+    let _upkeep = world.start("upkeep-1", quick());
+    let results = world.wait_for_results(1).await;
+    assert_eq!((results[0].ok, results[0].upstream_model.as_deref()), (true, Some("small")));
+    let asked: Vec<_> = world.upstream.calls_of("a").iter().map(|call| call.json()["model"].clone()).collect();
+    assert_eq!(asked, ["retired", "small"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_source_that_serves_is_checked_where_that_is_wanted() {
+    let mut world = World::new(Scripted::default().times(2, &dead()).then(fine())).await;
+    world.probe =
+        ProbeSettings { model: Some("large".to_owned()), check_every_s: Some(10), ..ProbeSettings::default() };
+    world.edit(true).await;
+    world.publish(None).await;
+    let upkeep = world.start("upkeep-1", quick());
+    wait_until(&upkeep, |status| status.checks == 1).await;
+    let first = world.wait_for_checks(1).await;
+    assert_eq!((first[0].ok, first[0].kind, first[0].evidence.clone()), (false, FailureKind::AuthInvalid, None));
+    assert_eq!(world.upstream.calls_of("a")[0].json()["model"], "large");
+    assert_eq!(upkeep.status().checks_failed, 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_check_that_counts_says_what_an_attempt_would_have_said() {
+    let mut world = World::new(Scripted::default().then(dead())).await;
+    world.probe = ProbeSettings { check_every_s: Some(10), checks_count: true, ..ProbeSettings::default() };
+    world.edit(true).await;
+    let upkeep = world.start("upkeep-1", quick());
+    wait_until(&upkeep, |status| status.checks == 1).await;
+    let evidence = world.wait_for_checks(1).await[0].evidence.clone().unwrap();
+    assert_eq!(evidence.upstream_model, "small");
+    assert_eq!(evidence.block, Some(BlockVerdict::Disable { recovery: Recovery::Probe }));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_web_page_is_no_list_of_models() {
+    let mut world = World::new(Scripted { models_reply: Some(Reply::html(200)), ..Scripted::default() }).await;
+    world.probe = ProbeSettings { check_every_s: Some(10), check_by: CheckBy::Models, ..ProbeSettings::default() };
+    world.edit(true).await;
+    let upkeep = world.start("upkeep-1", quick());
+    wait_until(&upkeep, |status| status.checks_failed == 1).await;
+    let checks = world.wait_for_checks(1).await;
+    assert_eq!((checks[0].ok, checks[0].kind), (false, FailureKind::MalformedResponse));
+    assert!(checks[0].message.as_deref().is_some_and(|said| said.contains("invalid_response")), "{checks:?}");
     world.end().await;
 }

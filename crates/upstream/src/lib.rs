@@ -8,6 +8,7 @@ pub mod models;
 pub mod observe;
 pub mod reply;
 pub mod target;
+pub mod try_chat;
 
 mod fault;
 mod resolve;
@@ -17,3 +18,4 @@ pub use dispatch::{BuildError, DispatchConfig, Dispatcher, Limits, Outbound};
 pub use exchange::Exchange;
 pub use reply::Reply;
 pub use target::{Target, TargetFault};
+pub use try_chat::Tried;

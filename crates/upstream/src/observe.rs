@@ -24,6 +24,13 @@ pub fn status(provider: &str, status: u16, headers: &HeaderMap, body: &[u8], now
     told(Observation::new(provider, ending), Some(&facts), headers, now_ms)
 }
 
+/// A refusal whose body was read already.
+#[must_use]
+pub fn refused(provider: &str, facts: &ErrorFacts) -> Observation {
+    let ending = Ending::Status { status: facts.status, shape: shape(facts) };
+    told(Observation::new(provider, ending), Some(facts), &HeaderMap::new(), 0)
+}
+
 /// An attempt whose 2xx answer isn't one.
 #[must_use]
 pub fn wrong_answer(provider: &str, status: u16, headers: &HeaderMap, fault: &ShapeFault, now_ms: i64) -> Observation {

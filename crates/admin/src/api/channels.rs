@@ -11,7 +11,7 @@ use serde_json::Value;
 use waybill_domain::catalog::manifest::ModelEntry;
 use waybill_domain::catalog::{Catalog, Command, GroupRef, channel};
 use waybill_event::ChannelId;
-use waybill_event::config::{Channel, ChannelModel, Limits};
+use waybill_event::config::{Channel, ChannelModel, Limits, ProbeSettings};
 use waybill_secret::SecretString;
 
 use super::named::{Act, Named, find};
@@ -36,6 +36,7 @@ pub(super) struct NewChannel {
     limits: Option<Limits>,
     multiplier_milli: Option<u32>,
     allow_private: Option<bool>,
+    probe: Option<ProbeSettings>,
     enabled: Option<bool>,
     reason: Option<String>,
 }
@@ -58,6 +59,8 @@ pub(super) struct EditChannel {
     limits: Option<Limits>,
     multiplier_milli: Option<u32>,
     allow_private: Option<bool>,
+    /// All of how upkeep asks it of its own accord.
+    probe: Option<ProbeSettings>,
     reason: Option<String>,
 }
 
@@ -115,6 +118,7 @@ pub(super) async fn create(Held(state): Held<State>, author: Author, Json(new): 
         limits: new.limits.unwrap_or(default.limits),
         multiplier_milli: new.multiplier_milli.unwrap_or(default.multiplier_milli),
         allow_private: new.allow_private.unwrap_or(default.allow_private),
+        probe: new.probe.unwrap_or(default.probe),
         enabled: new.enabled.unwrap_or(default.enabled),
         ..default
     }));
@@ -144,6 +148,7 @@ pub(super) async fn edit(
         limits: edit.limits,
         multiplier_milli: edit.multiplier_milli,
         allow_private: edit.allow_private,
+        probe: edit.probe,
     };
     let command = channel::Command::Edit { id, expected, patch: Box::new(patch) };
     run(&state, &author, command, edit.credential.flatten(), StatusCode::OK, Some(id)).await

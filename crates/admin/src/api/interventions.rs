@@ -1,9 +1,11 @@
-//! What operators do by hand to a source: hold its breaker open, close it, lift its blocks, reset all of it.
+//! What operators do by hand to a source: hold its breaker open, close it, lift its blocks, reset all of it, have it
+//! probed.
 
 use axum::extract::{Path, State as Held};
 use http::StatusCode;
 use serde::Deserialize;
 use waybill_domain::catalog::{Catalog, Command, intervention};
+use waybill_event::failure::Recovery;
 use waybill_event::{LogTime, Scope, Source};
 
 use super::view::Subject;
@@ -25,10 +27,26 @@ pub(super) struct Intervene {
 }
 
 /// A source as `channel:ID`, or by its channel's name.
-fn find(catalog: &Catalog, text: &str) -> Result<Source, Problem> {
+pub(super) fn find(catalog: &Catalog, text: &str) -> Result<Source, Problem> {
     let named = || catalog.channel_named(text).map(|channel| channel.source());
     let found = text.parse::<Source>().ok().or_else(named);
     found.ok_or_else(|| Problem::not_found(format!("there is no source {text}")))
+}
+
+/// Refuses the probe of what no probe brings back.
+fn probeable(state: &State, source: Source, of_model: bool) -> Result<(), Problem> {
+    if of_model {
+        return Err(Problem::invalid("model", "a verdict disables whole sources: so do probes ask them"));
+    }
+    let conflict = |code, detail: &str| Err(Problem::new(StatusCode::CONFLICT, code, detail));
+    let live = state.live().of(source);
+    match live.and_then(|live| live.state.disabled.as_ref().map(|disabled| disabled.recovery)) {
+        Some(Recovery::Probe) => Ok(()),
+        Some(Recovery::Operator) => {
+            conflict("operator_only", "it is banned: probing may make that worse; lift it when the account is back")
+        }
+        None => conflict("not_disabled", "no verdict disabled it; to see whether it works, test the channel"),
+    }
 }
 
 pub(super) async fn intervene(
@@ -42,12 +60,21 @@ pub(super) async fn intervene(
     if wanted.until.is_some() && act != "open" {
         return Err(Problem::invalid("until", "is for holding a breaker open only"));
     }
+    if wanted.until.is_some_and(|until| until <= state.now()) {
+        return Err(Problem::invalid("until", "must lie in the future"));
+    }
     let act = match act.as_str() {
         "open" => intervention::Act::Open { until: wanted.until },
         "close" => intervention::Act::Close,
         "lift" => intervention::Act::Lift,
         "reset" => intervention::Act::Reset,
-        other => return Err(Problem::not_found(format!("nothing is called {other}: open, close, lift or reset"))),
+        "probe" => {
+            probeable(&state, source, wanted.model.is_some())?;
+            intervention::Act::Probe { at: state.now() }
+        }
+        other => {
+            return Err(Problem::not_found(format!("nothing is called {other}: open, close, lift, reset or probe")));
+        }
     };
     let scope = Scope { source, model: wanted.model };
     let mut command = Command::Intervention(intervention::Command { scope: scope.clone(), act });

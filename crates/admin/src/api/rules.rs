@@ -4,7 +4,7 @@ use axum::Json as Body;
 use axum::extract::State as Held;
 use axum::response::IntoResponse;
 use http::StatusCode;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use waybill_domain::catalog::rules::{self, Act};
 use waybill_domain::catalog::{Catalog, Command, policy};
@@ -13,6 +13,7 @@ use waybill_event::LogTime;
 use waybill_event::config::{Entity, PolicyScope, Preset, RuleLayer, Rules};
 use waybill_read_model::read::ConfigHistoryQuery;
 
+use super::channels::given;
 use super::requests::page;
 use super::view::{self, Subject};
 use super::{Answer, answer_edit};
@@ -46,11 +47,6 @@ pub(super) struct SetRules {
     #[serde(default, deserialize_with = "given")]
     candidate: Option<Option<RuleLayer>>,
     reason: Option<String>,
-}
-
-/// Tells null from nothing.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
 }
 
 /// Whose candidate is promoted.

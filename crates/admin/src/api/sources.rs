@@ -34,6 +34,10 @@ struct Shown<'a> {
     weight: u32,
     limits: Limits,
     version: u64,
+    /// `active`, `disabled` (by an operator or a verdict) or `probing`.
+    state: &'static str,
+    /// How probes of a disabled source stand; absent where none has been sent.
+    probe: Option<Probe>,
     /// Whether at least one of its models may be asked now.
     available: bool,
     models: Vec<Model<'a>>,
@@ -52,6 +56,18 @@ struct Model<'a> {
     factors: Factors,
     /// What is known of the model at this source.
     scope: Option<Scope>,
+}
+
+/// Probes of a source that a verdict disabled.
+#[derive(Serialize)]
+struct Probe {
+    /// Probes so far, the one under way included.
+    tries: u32,
+    under_way: bool,
+    /// When the next one is due; while one is under way, when it is given up.
+    next_at: LogTime,
+    /// What the last one showed.
+    last: Option<FailureKind>,
 }
 
 #[derive(Serialize)]
@@ -148,6 +164,19 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
     for channel in catalog.channels.values() {
         let live = state.live().of(channel.source());
         let models = models(&catalog, channel, live.as_ref(), now);
+        let disabled = live.as_ref().and_then(|live| live.state.disabled.as_ref());
+        let hold = disabled.and_then(|disabled| state.live().probes(channel.source(), &disabled.id));
+        let probe = hold.map(|hold| Probe {
+            tries: hold.tries,
+            under_way: hold.under_way && hold.until > now,
+            next_at: hold.until,
+            last: hold.last,
+        });
+        let standing = match &probe {
+            Some(probe) if probe.under_way => "probing",
+            _ if disabled.is_some() || !channel.enabled => "disabled",
+            _ => "active",
+        };
         let known = live.map(|live| Known {
             position: live.state.position,
             config: live.state.config,
@@ -169,6 +198,8 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
             weight: channel.weight,
             limits: channel.limits,
             version: channel.version,
+            state: standing,
+            probe,
             available: models.iter().any(|model| model.skip.is_none()),
             models,
             live: known,

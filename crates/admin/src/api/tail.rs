@@ -85,6 +85,7 @@ fn speaks_of(event: &Event) -> Option<Source> {
         Body::BreakerHalfOpened(data) => Some(data.scope.source),
         Body::BreakerClosed(data) => Some(data.scope.source),
         Body::ProbeFinished(data) => Some(data.scope.source),
+        Body::SourceChecked(data) => Some(data.scope.source),
         Body::BlockSet(data) => Some(data.scope.source),
         Body::BlockLifted(data) => Some(data.scope.source),
         Body::SourceDisabled(data) => Some(data.scope.source),

@@ -1,5 +1,6 @@
 //! An administrator's desk: a running admin role, and a way to ask it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use waybill_admin::{Parts, Reads, SharedReads, State, bootstrap};
-use waybill_domain::history::{ConfigHistoryRow, ConfigRows, Placed, RequestRow, TrafficRows, lines};
-use waybill_event::{FailureKind, LogTime, Position, RequestId, decode_batch, decode_one};
+use waybill_domain::history::{
+    CauseAttempt, ConfigHistoryRow, ConfigRows, Placed, RequestRow, TrafficRows, TransitionRow, lines,
+};
+use waybill_event::{FailureKind, LogTime, Position, RequestId, Source, decode_batch, decode_one};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Journal, Log, Stream};
 use waybill_read_model::StoreError;
@@ -127,6 +130,22 @@ impl Reads for FoldedRows {
             })
         });
         Ok(ShadowReport { failures: failed.count() as u64, differences: differences.collect() })
+    }
+
+    async fn transitions(
+        &self,
+        source: Source,
+        _: Option<LogTime>,
+        limit: u32,
+    ) -> Result<Vec<TransitionRow>, StoreError> {
+        self.reach()?;
+        let rows = self.traffic().await.transitions.into_values();
+        Ok(rows.filter(|row| row.source == source).take(limit as usize).collect())
+    }
+
+    async fn causes(&self, _: Source, _: &[TransitionRow]) -> Result<BTreeMap<String, CauseAttempt>, StoreError> {
+        self.reach()?;
+        Ok(BTreeMap::new())
     }
 }
 

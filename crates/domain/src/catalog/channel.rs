@@ -1,7 +1,7 @@
 //! Commands on channels.
 
 use waybill_event::ChannelId;
-use waybill_event::config::{Channel, ChannelModel, ConfigChange, CredentialRef, Limits};
+use waybill_event::config::{Channel, ChannelModel, ConfigChange, CredentialRef, Limits, ProbeSettings};
 
 use super::command::Rejection;
 use super::entity::{created, deleted, edited, find_at, free_name, switched};
@@ -32,6 +32,8 @@ pub struct New {
     pub multiplier_milli: u32,
     /// Whether addresses of private networks are allowed.
     pub allow_private: bool,
+    /// How upkeep asks it of its own accord.
+    pub probe: ProbeSettings,
     /// Whether it may serve.
     pub enabled: bool,
 }
@@ -52,6 +54,7 @@ impl New {
             limits: Limits::default(),
             multiplier_milli: 1_000,
             allow_private: false,
+            probe: ProbeSettings::default(),
             enabled: true,
         }
     }
@@ -82,6 +85,8 @@ pub struct Patch {
     pub multiplier_milli: Option<u32>,
     /// Whether addresses of private networks are allowed.
     pub allow_private: Option<bool>,
+    /// All of how upkeep asks it of its own accord.
+    pub probe: Option<ProbeSettings>,
 }
 
 /// A wish about a channel.
@@ -150,6 +155,7 @@ fn build(catalog: &Catalog, new: &New) -> Result<Channel, Rejection> {
         limits: check::limits(new.limits)?,
         multiplier_milli: check::multiplier(new.multiplier_milli)?,
         allow_private: new.allow_private,
+        probe: check::probe(&new.probe, &new.models)?,
         enabled: new.enabled,
         version: 1,
     })
@@ -193,5 +199,9 @@ fn patched(catalog: &Catalog, old: &Channel, patch: &Patch) -> Result<Channel, R
     if let Some(allow_private) = patch.allow_private {
         new.allow_private = allow_private;
     }
+    if let Some(probe) = &patch.probe {
+        new.probe.clone_from(probe);
+    }
+    new.probe = check::probe(&new.probe, &new.models)?;
     Ok(new)
 }

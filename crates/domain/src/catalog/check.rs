@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use url::Url;
 use waybill_event::GroupId;
-use waybill_event::config::{Capabilities, ChannelModel, Limits, Target};
+use waybill_event::config::{Capabilities, ChannelModel, CheckBy, Limits, ProbeSettings, Target};
 
 use super::command::Rejection;
 use super::{Catalog, GroupRef};
@@ -198,6 +198,28 @@ pub(super) fn multiplier(milli: u32) -> Result<u32, Rejection> {
         return Err(Rejection::invalid("multiplier_milli", format!("must be at most {MULTIPLIER_MILLI}")));
     }
     Ok(milli)
+}
+
+/// Shortest and longest time between checks, in seconds.
+const CHECK_EVERY_S: std::ops::RangeInclusive<u32> = 10..=86_400;
+
+pub(super) fn probe(probe: &ProbeSettings, models: &[ChannelModel]) -> Result<ProbeSettings, Rejection> {
+    if let Some(name) = &probe.model
+        && !models.iter().any(|model| model.name == *name)
+    {
+        return Err(Rejection::invalid("probe/model", format!("the channel has no model {name:?}")));
+    }
+    if let Some(every) = probe.check_every_s
+        && !CHECK_EVERY_S.contains(&every)
+    {
+        let (least, most) = (CHECK_EVERY_S.start(), CHECK_EVERY_S.end());
+        return Err(Rejection::invalid("probe/check_every_s", format!("must be between {least} and {most}")));
+    }
+    if probe.checks_count && probe.check_by == CheckBy::Models {
+        let message = "a list of models says that the source can be reached, not that it serves: check by chat";
+        return Err(Rejection::invalid("probe/checks_count", message));
+    }
+    Ok(probe.clone())
 }
 
 pub(super) fn limits(limits: Limits) -> Result<Limits, Rejection> {

@@ -2,7 +2,7 @@
 //! everything else does.
 
 use waybill_event::config::{Change, Changed, ConfigChange, HeldOpen, Intervention};
-use waybill_event::{LogTime, Scope};
+use waybill_event::{LogTime, Scope, Source};
 
 use super::command::Rejection;
 use super::{Catalog, check, diff};
@@ -21,6 +21,11 @@ pub enum Act {
     Lift,
     /// All of it: close the breaker, forget its window, lift the blocks.
     Reset,
+    /// Probe it now, if a verdict disabled it and a probe may bring it back.
+    Probe {
+        /// When that is asked for.
+        at: LogTime,
+    },
 }
 
 /// A wish by hand about one scope.
@@ -32,6 +37,16 @@ pub struct Command {
     pub act: Act,
 }
 
+/// Refuses to hold open what isn't there; what was held can be closed also when the model is gone.
+fn offered(catalog: &Catalog, source: Source, model: &str, act: &Act) -> Result<(), Rejection> {
+    let Some(channel) = catalog.channel_of(source) else { return Ok(()) };
+    let there = channel.models.iter().any(|offered| offered.upstream_name() == model);
+    if there || !matches!(act, Act::Open { .. }) {
+        return Ok(());
+    }
+    Err(Rejection::invalid("model", format!("{source} has no model that its upstream calls {model:?}")))
+}
+
 pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>, Rejection> {
     let Command { scope, act } = command;
     if catalog.channel_of(scope.source).is_none() {
@@ -39,9 +54,10 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     }
     if let Some(model) = &scope.model {
         check::model("model", model)?;
+        offered(catalog, scope.source, model, act)?;
     }
     let old = catalog.interventions.get(scope);
-    let nothing = Intervention { scope: scope.clone(), held: None, reset: 0, lifted: 0, version: 0 };
+    let nothing = Intervention { scope: scope.clone(), held: None, reset: 0, lifted: 0, probe: None, version: 0 };
     let before = old.map_or(&nothing, AsRef::as_ref);
     let version = before.version + 1;
     let mut new = Intervention { version, ..before.clone() };
@@ -49,6 +65,7 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
         Act::Open { until } => new.held = Some(HeldOpen { until: *until }),
         Act::Close => (new.held, new.reset) = (None, version),
         Act::Lift => new.lifted = version,
+        Act::Probe { at } => new.probe = Some(*at),
         Act::Reset => (new.held, new.reset, new.lifted) = (None, version, version),
     }
     let changed = diff::changed_fields(before, &new);

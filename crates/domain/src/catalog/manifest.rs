@@ -8,7 +8,8 @@ use std::fmt;
 use serde::Deserialize;
 use waybill_event::LogTime;
 use waybill_event::config::{
-    Capabilities, ChannelModel, CredentialRef, Limits, RequestOverrides, SelectorOverrides, StoredHash, Target,
+    Capabilities, ChannelModel, CredentialRef, Limits, ProbeSettings, RequestOverrides, SelectorOverrides, StoredHash,
+    Target,
 };
 
 use super::{Catalog, GroupRef};
@@ -190,6 +191,8 @@ pub struct ChannelEntry {
     pub multiplier_milli: Option<u32>,
     /// Whether addresses of private networks are allowed.
     pub allow_private: Option<bool>,
+    /// All of how upkeep asks it of its own accord.
+    pub probe: Option<ProbeSettings>,
     /// Whether it may serve.
     pub enabled: Option<bool>,
 }

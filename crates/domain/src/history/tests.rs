@@ -283,6 +283,7 @@ fn channel_edit(change: Change, models: &[&str], groups: &[u64], version: u64) -
             limits: waybill_event::config::Limits::default(),
             multiplier_milli: 1000,
             allow_private: false,
+            probe: Default::default(),
             enabled: true,
             version,
         },

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use waybill_event::control::{
-    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ProbeFinished, ProbeOf, SourceDisabled,
-    SourceEnabled,
+    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ProbeFinished, ProbeOf, SourceChecked,
+    SourceDisabled, SourceEnabled,
 };
 use waybill_event::selection::TableHash;
 use waybill_event::traffic::SelectionTable;
@@ -81,6 +81,9 @@ fn parts(body: &Body) -> Option<Parts<'_>> {
                 ProbeOf::Disabled { disabling } => disabling,
             };
             Parts { subject, scope, cause: None, since: None, until: None }
+        }
+        Body::SourceChecked(SourceChecked { scope, .. }) => {
+            Parts { subject: "check", scope, cause: None, since: None, until: None }
         }
         Body::BlockSet(BlockSet { block, scope, cause, cause_position, since, until, .. }) => Parts {
             subject: block,

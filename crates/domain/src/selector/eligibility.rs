@@ -108,9 +108,11 @@ pub fn eligibility(
     }
     // What the fold hasn't adopted yet acts at once: what it is going to end counts no more.
     let adopted = [state.by_hand(None), state.by_hand(Some(upstream_model))];
-    let lifted = [0, 1].map(|at| done(&adopted, at).lifted < done(&facts.by_hand, at).lifted);
-    let reset = [0, 1].map(|at| done(&adopted, at).reset < done(&facts.by_hand, at).reset);
-    let [whole_lifted, _] = lifted;
+    let [whole_lifted, model_lifted] = [0, 1].map(|at| done(&adopted, at).lifted < done(&facts.by_hand, at).lifted);
+    let [whole_reset, model_reset] = [0, 1].map(|at| done(&adopted, at).reset < done(&facts.by_hand, at).reset);
+    // What is done to the whole is done to its models too.
+    let lifted = [whole_lifted, whole_lifted || model_lifted];
+    let reset = [whole_reset, whole_reset || model_reset];
     if !whole_lifted && state.disabled.as_ref().is_some_and(|held| !held.revisions.older_than(facts.revisions)) {
         return Eligibility::out(SkipReason::Disabled, factors);
     }

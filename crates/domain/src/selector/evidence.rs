@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waybill_event::control::ProbeOf;
+use waybill_event::control::{CheckEvidence, ProbeOf, SourceChecked};
 use waybill_event::failure::{BlockVerdict, FailureKind, Health};
 use waybill_event::{Body, Event, LogTime, Mark, Position, Source};
 
@@ -76,6 +76,13 @@ pub enum Says {
     },
 }
 
+/// What a check says.
+fn checked(checked: &SourceChecked, evidence: &CheckEvidence) -> Says {
+    let CheckEvidence { upstream_model, source_health, model_health, latency_ms, block } = evidence.clone();
+    let kind = checked.kind;
+    Says::Outcome { upstream_model, kind, source_health, model_health, latency_ms, block, probe: false }
+}
+
 impl Evidence {
     /// The evidence in an event; `None` for every event that is none. Evidence has a mark: without one it couldn't be
     /// told from its own repetition.
@@ -100,6 +107,11 @@ impl Evidence {
                 probe.scope.source,
                 Revisions { credential: probe.credential_revision, base_url: probe.base_url_revision },
                 Says::Probe { of: probe.probe.clone(), model: probe.scope.model.clone(), ok: probe.ok },
+            ),
+            Body::SourceChecked(check) => (
+                check.scope.source,
+                Revisions { credential: check.credential_revision, base_url: check.base_url_revision },
+                checked(check, check.evidence.as_ref()?),
             ),
             Body::RequestAdmitted(_)
             | Body::AttemptStarted(_)

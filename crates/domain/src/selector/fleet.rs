@@ -371,13 +371,8 @@ impl FleetState {
         }
         let ended = state.adopt_by_hand(scope.model.as_deref(), done, t);
         state.config = config;
-        let told = ended.into_iter().map(|turn| Transition {
-            scope: scope.clone(),
-            cause: None,
-            position: place.position,
-            t,
-            turn,
-        });
+        let position = place.position;
+        let told = ended.into_iter().map(|(scope, turn)| Transition { scope, cause: None, position, t, turn });
         effects.transitions.extend(told);
         effects.touched.push((scope.source, Urgency::Now));
     }

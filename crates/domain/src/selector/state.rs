@@ -71,6 +71,20 @@ impl ScopeState {
         }
     }
 
+    /// Closes the breaker and clears its window, lifts the blocks, as an operator wishes; gives what that ended.
+    fn set_right(&mut self, reset: bool, lifted: bool, t: LogTime) -> Vec<Turn> {
+        let mut ended = Vec::new();
+        if reset {
+            self.window.clear();
+            ended.extend(self.breaker.reset(t).map(|opening| Turn::Closed { opening }));
+        }
+        if lifted {
+            let blocks = self.blocks.lift_all(t).into_iter();
+            ended.extend(blocks.map(|(block, strength)| Turn::Lifted { block, strength }));
+        }
+        ended
+    }
+
     /// Forgets what was made with older credentials or base URLs than these; counts of mixed origin go wholly.
     fn clear_older(&mut self, revisions: Revisions) {
         self.window.clear();
@@ -278,8 +292,9 @@ impl SourceState {
         }
     }
 
-    /// Takes over what an operator did by hand at `t`; gives what that ended.
-    pub fn adopt_by_hand(&mut self, model: Option<&str>, done: ByHand, t: LogTime) -> Vec<Turn> {
+    /// Takes over what an operator did by hand at `t`; gives what that ended. What is done to the whole ends what holds its
+    /// models too: whoever asks for a source to be put right means all of it.
+    pub fn adopt_by_hand(&mut self, model: Option<&str>, done: ByHand, t: LogTime) -> Vec<(Scope, Turn)> {
         let before = self.by_hand(model);
         match model {
             None => self.whole_by_hand = done,
@@ -287,24 +302,19 @@ impl SourceState {
                 self.models_by_hand.insert(model.to_owned(), done);
             }
         }
+        let (source, reset, lifted) = (self.source, before.reset < done.reset, before.lifted < done.lifted);
         let mut ended = Vec::new();
-        let scope = match model {
-            None => Some(&mut self.whole),
-            Some(model) => self.models.get_mut(model),
-        };
-        if let Some(scope) = scope {
-            if before.reset < done.reset {
-                scope.window.clear();
-                ended.extend(scope.breaker.reset(t).map(|opening| Turn::Closed { opening }));
-            }
-            if before.lifted < done.lifted {
-                ended.extend(
-                    scope.blocks.lift_all(t).into_iter().map(|(block, strength)| Turn::Lifted { block, strength }),
-                );
-            }
+        let whole = model.is_none().then_some((None, &mut self.whole));
+        let models = self.models.iter_mut().map(|(name, state)| (Some(name.as_str()), state));
+        let models = models.filter(|(name, _)| model.is_none() || *name == model);
+        for (name, state) in whole.into_iter().chain(models) {
+            let scope = Scope { source, model: name.map(str::to_owned) };
+            let turns = state.set_right(reset, lifted, t).into_iter().map(|turn| (scope.clone(), turn));
+            ended.extend(turns);
         }
-        if model.is_none() && before.lifted < done.lifted {
-            ended.extend(self.disabled.take().map(|disabled| Turn::Enabled { disabling: disabled.id }));
+        if model.is_none() && lifted {
+            let enabled = self.disabled.take().map(|disabled| Turn::Enabled { disabling: disabled.id });
+            ended.extend(enabled.map(|turn| (Scope { source, model: None }, turn)));
         }
         ended
     }

@@ -52,6 +52,48 @@ pub struct Limits {
     pub requests_per_minute: Option<u32>,
 }
 
+/// By what a source is checked while it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckBy {
+    /// A chat of one token: whether it answers.
+    #[default]
+    Chat,
+    /// The list of its models: whether it can be reached.
+    Models,
+}
+
+/// How upkeep asks a source of its own accord.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProbeSettings {
+    /// The model that probes and checks ask for, as the channel names it; without one a suitable one is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How often it is checked while it serves, in seconds; without it never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check_every_s: Option<u32>,
+    /// By what it is checked.
+    #[serde(skip_serializing_if = "is_chat")]
+    pub check_by: CheckBy,
+    /// Whether checks are evidence like requests of clients.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checks_count: bool,
+}
+
+impl ProbeSettings {
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_chat(by: &CheckBy) -> bool {
+    *by == CheckBy::Chat
+}
+
 /// A channel's whole state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Channel {
@@ -83,6 +125,9 @@ pub struct Channel {
     pub multiplier_milli: u32,
     /// Whether addresses of private networks are allowed.
     pub allow_private: bool,
+    /// How upkeep asks it of its own accord.
+    #[serde(default, skip_serializing_if = "ProbeSettings::is_default")]
+    pub probe: ProbeSettings,
     /// Whether an operator lets it serve.
     pub enabled: bool,
     /// How many edits it has seen, its creation included.

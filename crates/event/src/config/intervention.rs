@@ -27,6 +27,9 @@ pub struct Intervention {
     pub reset: u64,
     /// The entity's version at which blocks were last lifted. 0 is never.
     pub lifted: u64,
+    /// When a probe was last asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<LogTime>,
     /// How many edits it has seen, its creation included.
     pub version: u64,
 }

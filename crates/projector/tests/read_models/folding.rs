@@ -189,6 +189,7 @@ fn channel(change: Change, id: u64, models: u64, version: u64) -> ConfigChange {
             limits: Limits { max_concurrent: Some(3), requests_per_minute: None },
             multiplier_milli: 1000,
             allow_private: true,
+            probe: Default::default(),
             enabled: version.is_multiple_of(2),
             version,
         },

@@ -68,6 +68,7 @@ fn channel(id: u64, credential: u64) -> Channel {
         limits: Limits::default(),
         multiplier_milli: 1_000,
         allow_private: true,
+        probe: Default::default(),
         enabled: true,
         version: credential,
     }

@@ -131,6 +131,7 @@ fn channel(id: u64, candidate: bool, unfit: bool) -> Channel {
         limits: Limits::default(),
         multiplier_milli: 1_000,
         allow_private: false,
+        probe: Default::default(),
         enabled: true,
         version: 1,
     }

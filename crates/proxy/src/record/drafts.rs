@@ -148,6 +148,9 @@ impl Story {
             kind,
             credential_revision: running.credential_revision,
             base_url_revision: running.channel.base_url_revision,
+            upstream_model: Some(running.order.candidate.upstream_model.to_string()),
+            rule: None,
+            message: None,
         };
         Some(self.draft(Some(running.order.candidate.source), body))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waybill_domain::attempt::Step;
-use waybill_domain::observation::{Ending, Observation};
+use waybill_domain::observation::Observation;
 use waybill_domain::verdict::{Judged, Verdict};
 use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
@@ -108,13 +108,7 @@ fn left_of(block: BlockVerdict, since: Duration) -> Option<BlockVerdict> {
 fn evidence(observation: &Observation, wait: Option<Duration>) -> Option<Evidence> {
     let error = &observation.error;
     let word = |word: &Option<String>| word.as_deref().map(mask);
-    let message = match (&error.message, &observation.ending) {
-        (Some(message), _) => Some(mask(message)),
-        (None, Ending::Transport(fault)) => Some(fault.to_string().chars().take(300).collect()),
-        (None, Ending::TimedOut { limit, .. }) => Some(format!("time limit passed: {limit:?}")),
-        (None, Ending::Wrong2xx { shape, .. } | Ending::Status { shape, .. }) => Some(format!("body: {shape:?}")),
-        (None, Ending::Success | Ending::ClientGone | Ending::Local) => None,
-    };
+    let message = observation.told().map(|text| mask(&text));
     let wait_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
     let (code, kind, param) = (word(&error.code), word(&error.kind), word(&error.param));
     let evidence = Evidence { code, kind, param, message, wait_ms };

@@ -236,6 +236,7 @@ async fn configure(memory: &Memory, upstream: &ScriptedUpstream, peppers: &Peppe
         limits: Limited::default(),
         multiplier_milli: 1_000,
         allow_private: true,
+        probe: Default::default(),
         enabled: true,
         version: 1,
     };

@@ -90,6 +90,18 @@ struct Settings {
     /// Factor on prices, in thousandths.
     #[arg(long)]
     multiplier_milli: Option<u32>,
+    /// The model that probes and checks ask for; empty: a suitable one.
+    #[arg(long, value_name = "MODEL")]
+    probe_model: Option<String>,
+    /// How often it is checked while it serves, in seconds; 0 is never.
+    #[arg(long, value_name = "SECONDS")]
+    check_every: Option<u32>,
+    /// By what it is checked: chat (does it answer) or models (can it be reached).
+    #[arg(long, value_name = "chat|models")]
+    check_by: Option<String>,
+    /// Whether checks are evidence like requests of clients.
+    #[arg(long, value_name = "BOOL")]
+    checks_count: Option<bool>,
     #[command(flatten)]
     credential: Credential,
     #[command(flatten)]
@@ -188,6 +200,21 @@ impl Settings {
                 "requests_per_minute": limit(self.requests_per_minute, held.pointer("/limits/requests_per_minute")),
             });
             body.insert("limits".to_owned(), limits);
+        }
+        let mut probe = held.get("probe").and_then(Value::as_object).cloned().unwrap_or_default();
+        let before = probe.clone();
+        match self.probe_model.as_deref() {
+            Some("") => drop(probe.remove("model")),
+            model => put(&mut probe, "model", model),
+        }
+        match self.check_every {
+            Some(0) => drop(probe.remove("check_every_s")),
+            every => put(&mut probe, "check_every_s", every),
+        }
+        put(&mut probe, "check_by", self.check_by);
+        put(&mut probe, "checks_count", self.checks_count);
+        if probe != before {
+            body.insert("probe".to_owned(), Value::Object(probe));
         }
         self.credential.put(body)?;
         self.reason.put(body);

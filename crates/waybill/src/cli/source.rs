@@ -8,7 +8,7 @@ use waybill_event::LogTime;
 
 use super::Usage;
 use super::api::Api;
-use super::output::{inner, member};
+use super::output::{inner, list, member, plain};
 use super::reason::{Reason, put};
 
 /// Steer a source by hand.
@@ -22,6 +22,10 @@ pub(crate) enum Source {
     Lift(Part),
     /// Close the breaker, forget its window, lift all blocks.
     Reset(Part),
+    /// Probe a source now that a verdict disabled, instead of waiting for its next probe.
+    Probe(Whole),
+    /// Tell what happened to a source and what was done to it, newest first.
+    Story(Story),
 }
 
 /// Which part of a source.
@@ -34,6 +38,28 @@ pub(crate) struct Part {
     model: Option<String>,
     #[command(flatten)]
     reason: Reason,
+}
+
+/// A whole source.
+#[derive(Debug, Args)]
+pub(crate) struct Whole {
+    /// The source, as channel:ID or by its name.
+    source: String,
+    #[command(flatten)]
+    reason: Reason,
+}
+
+/// A source's story.
+#[derive(Debug, Args)]
+pub(crate) struct Story {
+    /// The source, as channel:ID or by its name.
+    source: String,
+    /// What was before this time, as 2026-11-30T12:00:00Z.
+    #[arg(long)]
+    before: Option<String>,
+    /// At most this many lines.
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
 }
 
 /// Holding a breaker open.
@@ -53,6 +79,8 @@ impl Source {
             Self::Close(part) => ("close", part, None),
             Self::Lift(part) => ("lift", part, None),
             Self::Reset(part) => ("reset", part, None),
+            Self::Probe(Whole { source, reason }) => ("probe", Part { source, model: None, reason }, None),
+            Self::Story(story) => return story.run(api).await,
         };
         let mut body = Map::new();
         put(&mut body, "model", part.model);
@@ -71,6 +99,29 @@ impl Source {
             ),
         };
         Ok(api.out().line(&line)?)
+    }
+}
+
+impl Story {
+    async fn run(self, api: &Api) -> anyhow::Result<()> {
+        let parameters = [("before", self.before), ("limit", Some(self.limit.to_string()))];
+        let story = api.get(&["sources", &self.source, "story"], &parameters).await?;
+        if api.wants_json() {
+            return Ok(api.out().json(&story)?);
+        }
+        let mut out = api.out();
+        let lines = list(&story, "lines");
+        if lines.is_empty() {
+            return Ok(out.line("nothing is known of it")?);
+        }
+        for line in lines {
+            let model = line.get("model").map_or_else(String::new, |model| format!(" {}:", plain(model)));
+            out.line(&format!("{} {model} {}", member(line, "at"), member(line, "text")).replace("  ", " "))?;
+            for detail in list(line, "details") {
+                out.line(&format!("    {}", plain(detail)))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ impl Sources {
         let head = [
             "source",
             "name",
+            "state",
             "available",
             "groups",
             "tier",
@@ -41,6 +42,7 @@ impl Sources {
             table.row([
                 member(source, "source"),
                 member(source, "name"),
+                member(source, "state"),
                 member(source, "available"),
                 member(source, "groups"),
                 member(source, "priority"),
@@ -79,6 +81,10 @@ fn told(source: &Value) -> Vec<String> {
         let (kind, since, recovery) =
             (member(disabled, "kind"), member(disabled, "since"), member(disabled, "recovery"));
         notes.push(format!("{name}: disabled because of {kind} since {since}; comes back by {recovery}"));
+        if let Some(probe) = source.get("probe").filter(|probe| probe.is_object()) {
+            let (tries, last, next) = (member(probe, "tries"), member(probe, "last"), member(probe, "next_at"));
+            notes.push(format!("{name}: {tries} probes so far, the last one: {last}; the next at {next}"));
+        }
     }
     if let Some(scope) = source.pointer("/live/scope") {
         notes.extend(scoped(&name, scope));

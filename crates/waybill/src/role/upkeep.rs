@@ -132,6 +132,9 @@ impl Role for Running {
         };
         let gauges = [
             ("disabled_sources", u64::try_from(status.disabled).unwrap_or(0)),
+            ("checked_sources", u64::try_from(status.checked).unwrap_or(0)),
+            ("checks_sent", status.checks),
+            ("checks_failed", status.checks_failed),
             ("probes_under_way", u64::try_from(status.under_way).unwrap_or(0)),
             ("probes_sent", status.probes),
             ("sources_brought_back", status.brought_back),

@@ -1,7 +1,7 @@
 //! Asking a channel's upstream: whether it works, and which models it has.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json as Body;
 use axum::extract::{Path, State as Held};
@@ -11,13 +11,13 @@ use serde::Deserialize;
 use serde_json::json;
 use waybill_event::FailureKind;
 use waybill_event::config::Channel;
-use waybill_upstream::{Limits, Target};
+use waybill_upstream::{Limits, Target, Tried};
 use waybill_wire::mask::mask;
 
 use super::super::named::find;
 use crate::State;
 use crate::api::Answer;
-use crate::probe::{Tried, target, try_chat};
+use crate::probe::{WHOLE, target};
 use crate::problem::Problem;
 use crate::request::Query;
 
@@ -53,10 +53,12 @@ pub(in crate::api) async fn test(
         None => channel.models.first(),
     };
     let model = model.ok_or_else(|| Problem::invalid("model", "the channel has no such model"))?;
+    let (begun, now_ms) = (Instant::now(), state.now().as_millis());
+    let dispatcher = state.dispatcher();
+    let tried = dispatcher.try_chat(&target, &channel.provider, model.upstream_name(), WHOLE, now_ms).await;
+    let (Tried { observation, status }, took) = (tried, begun.elapsed());
     let rules = state.fold().view().catalog.rulebook();
-    let asked = model.upstream_name();
-    let tried = try_chat(state.dispatcher(), &rules, &target, &channel, asked, state.now()).await;
-    let Tried { verdict, observation, status, took } = tried;
+    let verdict = rules.classify(Some(channel.source()), &observation);
     let error = &observation.error;
     let shown = json!({
         "channel": channel.id,

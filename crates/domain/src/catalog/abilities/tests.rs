@@ -19,6 +19,7 @@ fn channel(id: u64, models: &[&str], groups: &[u64], priority: i32) -> Arc<Chann
         limits: Limits::default(),
         multiplier_milli: 1_000,
         allow_private: false,
+        probe: Default::default(),
         enabled: true,
         version: 1,
     })

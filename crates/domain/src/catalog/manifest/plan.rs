@@ -132,6 +132,7 @@ impl Planner<'_> {
                 limits: entry.limits.unwrap_or(default.limits),
                 multiplier_milli: entry.multiplier_milli.unwrap_or(default.multiplier_milli),
                 allow_private: entry.allow_private.unwrap_or(default.allow_private),
+                probe: entry.probe.clone().unwrap_or(default.probe),
                 enabled: entry.enabled.unwrap_or(default.enabled),
                 ..default
             };
@@ -150,6 +151,7 @@ impl Planner<'_> {
             limits: entry.limits,
             multiplier_milli: entry.multiplier_milli,
             allow_private: entry.allow_private,
+            probe: entry.probe.clone(),
         };
         self.run(&Command::Channel(channel::Command::Edit { id, expected, patch: Box::new(patch) }))?;
         match entry.enabled {

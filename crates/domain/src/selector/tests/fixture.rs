@@ -95,7 +95,17 @@ pub(super) fn probe(producer: &str, n: u64, id: u64, seconds: i64, opening: &str
     let scope = Scope { source: source(id), model: None };
     let of = ProbeOf::Opening { opening: opening.to_owned() };
     let kind = if ok { FailureKind::Success } else { FailureKind::ServerError };
-    let body = ProbeFinished { probe: of, scope, ok, kind, credential_revision: 1, base_url_revision: 1 };
+    let body = ProbeFinished {
+        probe: of,
+        scope,
+        ok,
+        kind,
+        credential_revision: 1,
+        base_url_revision: 1,
+        upstream_model: None,
+        rule: None,
+        message: None,
+    };
     sequenced(producer, n, at(seconds), body)
 }
 
@@ -131,6 +141,7 @@ pub(super) fn channel(id: u64, priority: i32, weight: u32) -> Channel {
         limits: Limits::default(),
         multiplier_milli: 1_000,
         allow_private: true,
+        probe: Default::default(),
         enabled: true,
         version: 1,
     }

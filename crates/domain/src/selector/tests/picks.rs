@@ -161,7 +161,7 @@ impl Fleet {
 
     fn by_operator(&mut self, id: u64, what: ByAnOperator) {
         let scope = Scope { source: source(id), model: None };
-        let fresh = Intervention { scope, held: None, reset: 0, lifted: 0, version: 0 };
+        let fresh = Intervention { scope, held: None, reset: 0, lifted: 0, probe: None, version: 0 };
         let channel = self.channels.get_mut(&id).unwrap();
         let done = self.by_hand.entry(id).or_insert(fresh);
         let (mut change, mut of_channel) = (Change::Edited, true);
@@ -328,19 +328,18 @@ impl Fleet {
             return Some(format!("a verdict disabled it: {disabled:?}"));
         }
         let model = state.models.get(MODEL);
-        // What was done by hand was done to the source as a whole.
-        let scopes: Vec<(&ScopeState, bool)> =
-            [Some((&state.whole, true)), model.map(|m| (m, false))].into_iter().flatten().collect();
-        for (scope, whole) in scopes {
+        // What was done by hand was done to the source as a whole, its models included.
+        let scopes: Vec<&ScopeState> = [Some(&state.whole), model].into_iter().flatten().collect();
+        for scope in scopes {
             for strength in [Strength::Hard, Strength::Hint, Strength::Soft] {
-                let held = scope.blocks.active(strength, self.now).filter(|_| !(whole && lifted));
+                let held = scope.blocks.active(strength, self.now).filter(|_| !lifted);
                 let bearable = strength == Strength::Soft && (candidate.last_resort || candidate.probe_of.is_some());
                 if let Some(block) = held.filter(|_| !bearable) {
                     return Some(format!("it is blocked: {block:?}"));
                 }
             }
             match scope.breaker.phase(self.now) {
-                _ if whole && reset => {}
+                _ if reset => {}
                 Phase::Closed => {}
                 Phase::Open(opening) => return Some(format!("it is open: {opening:?}")),
                 // A probe of the source as a whole asks the model as well.
