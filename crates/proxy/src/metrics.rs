@@ -1,5 +1,7 @@
 //! The proxy's metrics. Labels are few and bounded: ids of sources and names of models never become one.
 
+mod unmatched;
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use waybill_event::traffic::FinalState;
 use waybill_event::{FailureKind, FallbackReason};
+
+use unmatched::Unmatched;
 
 /// Upper bounds of the buckets for times, in seconds.
 const SECONDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
@@ -100,6 +104,7 @@ pub struct Metrics {
     refusals: Family<OfRefusal, Counter>,
     attempts: Histogram,
     failures: Family<OfFailure, Counter>,
+    unmatched: Unmatched,
     fallbacks: Family<OfFallback, Counter>,
     took: Histogram,
     added: Histogram,
@@ -131,6 +136,7 @@ impl Metrics {
             refusals: Family::default(),
             attempts: Histogram::new(ATTEMPTS),
             failures: Family::default(),
+            unmatched: Unmatched::default(),
             fallbacks: Family::default(),
             took: Histogram::new(SECONDS),
             added: Histogram::new(SECONDS),
@@ -157,6 +163,7 @@ impl Metrics {
         r.register("refusals", "Requests refused before admission, by public error code", self.refusals.clone());
         r.register("attempts_per_request", "Dispatches of one request", self.attempts.clone());
         r.register("attempt_failures", "Failed attempts, by kind", self.failures.clone());
+        self.unmatched.register(r);
         r.register("fallbacks", "Requests that changed their source, by the first failure", self.fallbacks.clone());
         r.register_with_unit("request_duration", "From admission to the end", Unit::Seconds, self.took.clone());
         r.register_with_unit(
@@ -209,6 +216,12 @@ impl Metrics {
     /// An attempt failed.
     pub fn failed(&self, kind: FailureKind) {
         self.failures.get_or_create(&OfFailure { kind: Word(kind.as_str()) }).inc();
+    }
+
+    /// An attempt failed in a way that no rule knows. Says whether the log may tell of it: once a minute at most.
+    #[must_use]
+    pub fn unmatched(&self, provider: &str, status: Option<u16>) -> bool {
+        self.unmatched.count(provider, status.unwrap_or_default())
     }
 
     /// A request was refused before admission, with this public error code.

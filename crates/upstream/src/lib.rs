@@ -1,6 +1,7 @@
 //! Dispatch of one attempt to one source, and what is observed of it. No choice of a source, no second attempt and no
 //! judgement of an answer is here.
 
+pub mod cases;
 pub mod dispatch;
 pub mod exchange;
 pub mod guard;

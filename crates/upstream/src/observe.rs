@@ -1,5 +1,6 @@
 //! From what the protocol reads to what the classifier looks at.
 
+mod recorded;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,11 @@ use http::header::CONTENT_TYPE;
 use waybill_domain::observation::{Ending, ErrorBody, ErrorFields, Headers, Observation, Shape, TransportFault};
 use waybill_wire::chat::{ShapeFault, StreamEnd, StreamWatch};
 use waybill_wire::error::{BodyShape, ErrorFacts};
+
+pub use recorded::recorded;
+
+/// The header in which AWS names an exception.
+const EXCEPTION: &str = "x-amzn-errortype";
 
 /// An attempt that brought a complete answer.
 #[must_use]
@@ -73,8 +79,13 @@ fn told(seen: Observation, facts: Option<&ErrorFacts>, headers: &HeaderMap, now_
     };
     let mut kept = Headers::default();
     headers.iter().filter_map(text).for_each(|(name, value)| kept.push(&name, &value));
+    let carried = facts.into_iter().flat_map(|facts| &facts.headers);
+    carried.for_each(|(name, value)| kept.push(name, value));
     let body = facts.map(|facts| ErrorBody::new(facts.trees.clone())).unwrap_or_default();
-    Observation { error: facts.map(error_fields).unwrap_or_default(), headers: kept, body, at_ms: now_ms, ..seen }
+    let mut error = facts.map(error_fields).unwrap_or_default();
+    // AWS names its exception in a header, with an address behind it.
+    error.reasons.extend(kept.get(EXCEPTION).and_then(|name| name.split([':', '#']).next()).map(str::to_owned));
+    Observation { error, headers: kept, body, at_ms: now_ms, ..seen }
 }
 
 /// The error fields that the classifier matches on.

@@ -72,6 +72,13 @@ pub fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_ENCODING).iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
+/// Whether a body can be what its content encoding says: what claims to be gzip begins as gzip does.
+#[must_use]
+pub fn is_encoded_so(headers: &HeaderMap, body: &[u8]) -> bool {
+    let gzip = headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    !gzip || body.starts_with(&[0x1f, 0x8b])
+}
+
 /// Whether an answer is an event stream by its content type.
 #[must_use]
 pub fn is_event_stream(headers: &HeaderMap) -> bool {

@@ -4,6 +4,7 @@
 pub mod peek;
 pub mod splice;
 
+pub mod answer;
 pub mod chat;
 pub mod sse;
 pub mod usage;

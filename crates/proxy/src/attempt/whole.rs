@@ -7,7 +7,7 @@ use waybill_domain::observation::Limit;
 use waybill_event::failure::Sent;
 use waybill_upstream::{Reply, observe};
 use waybill_wire::chat::{ShapeFault, inspect_answer};
-use waybill_wire::headers::is_encoded;
+use waybill_wire::headers::{is_encoded, is_encoded_so};
 use waybill_wire::usage::Usage;
 
 use super::{Ask, Attempted, timed_out};
@@ -46,7 +46,7 @@ pub(super) async fn read(ask: &Ask<'_>, mut reply: Reply, heard: Heard, end: Ins
         Attempted::failed(observe::wrong_answer(ask.provider, status, &headers, fault, ask.now_ms()), heard.clone())
     };
     // A body that is encoded although nobody asked for it can't be looked into; the client can decode it.
-    if is_encoded(&headers) && !ask.stream && !body.is_empty() {
+    if is_encoded(&headers) && !ask.stream && !body.is_empty() && is_encoded_so(&headers, &body) {
         let answer = Answer { status, headers, body, usage: None, model: None, heard };
         return Attempted::Answered(Box::new(answer));
     }

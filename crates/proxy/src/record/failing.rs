@@ -24,6 +24,18 @@ impl Record {
         let source = self.running.as_ref().map(|running| running.order.candidate.source.source);
         let Judged { verdict, shadow } = self.replica.snapshot.load().rulebook().judge(source, &observation);
         self.replica.metrics.failed(verdict.kind);
+        if let Some(fingerprint) = &verdict.unmatched
+            && self.replica.metrics.unmatched(&observation.provider, heard.status)
+        {
+            tracing::info!(
+                %fingerprint,
+                provider = %observation.provider,
+                status = heard.status,
+                kind = verdict.kind.as_str(),
+                rule = %verdict.rule,
+                "an upstream failed in a way that no rule knows"
+            );
+        }
         if observation.committed {
             let now = self.now();
             self.machine.committed(now);

@@ -1,5 +1,6 @@
 //! `waybill rules`.
 
+mod eval;
 mod layer;
 mod shadow;
 
@@ -7,6 +8,7 @@ use clap::{Args, Subcommand};
 
 use super::With;
 
+pub(crate) use eval::Eval;
 pub(crate) use layer::{Drop, Promote, Revert, Set, Shipped, Show};
 pub(crate) use shadow::Shadow;
 
@@ -34,6 +36,8 @@ enum Command {
     Revert(With<Revert>),
     /// Show what candidates would have said otherwise of recent failures.
     Shadow(With<Shadow>),
+    /// Print what the rules say of recorded failures, without a server.
+    Eval(Eval),
 }
 
 impl Rules {
@@ -46,6 +50,7 @@ impl Rules {
             Command::Drop(With { connection, command }) => command.run(&connection.open()?).await,
             Command::Revert(With { connection, command }) => command.run(&connection.open()?).await,
             Command::Shadow(With { connection, command }) => command.run(&connection.open()?).await,
+            Command::Eval(eval) => eval.run(),
         }
     }
 }

@@ -52,6 +52,9 @@ impl<'a> Body<'a> {
                 }
                 "error" if json::says_something(value.raw()?) => return None,
                 "error" => {}
+                // How MiniMax ends a stream that its filter stopped.
+                "base_resp" if !all_is_well(value.raw()?) => return None,
+                "base_resp" => {}
                 _ => drop(value.raw()?),
             }
             Some(())
@@ -125,6 +128,18 @@ fn output(value: &mut Scanner<'_>) -> Option<Option<bool>> {
         Some(())
     })?;
     Some(Some(says))
+}
+
+/// Whether a `base_resp` says that nothing is wrong.
+fn all_is_well(raw: &str) -> bool {
+    let mut zero = false;
+    let mut scanner = Scanner::new(raw);
+    scanner.object(|name, value| {
+        let value = value.raw()?;
+        zero |= name == "status_code" && value == "0";
+        Some(())
+    });
+    zero
 }
 
 /// Names that were there.

@@ -41,7 +41,10 @@ pub(crate) fn is_error(tree: &Value) -> bool {
     if ANSWER_FIELDS.iter().any(|field| object.get(*field).is_some_and(|value| !value.is_null())) {
         return false;
     }
-    let says = |field: &str| object.get(field).is_some_and(means_something);
+    // A message may be what a model said: an object with its content.
+    let says = |field: &str| {
+        object.get(field).is_some_and(|value| (value.is_string() || field == "detail") && means_something(value))
+    };
     MESSAGE_FIELDS.iter().any(|field| says(field))
         || says("error_code")
         || object.get("success") == Some(&Value::Bool(false))

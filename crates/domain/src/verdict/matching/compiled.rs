@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::RuleSetError;
 use super::facts::Facts;
 use super::ready::{Ready, Shared};
-use super::words::{Phrases, Words};
+use super::words::{Phrases, Vocabulary};
 use crate::observation::Observation;
 use crate::verdict::rule::{Kinds, Rule, StatusRange, Treatment};
 use crate::verdict::{Verdict, resolve};
@@ -18,7 +18,7 @@ pub(super) const MAX_RULES: usize = 2_000;
 #[derive(Debug, Clone, Default)]
 pub struct CompiledRules {
     rules: Vec<Ready>,
-    words: Words,
+    words: Vocabulary,
     phrases: Phrases,
     index: StatusIndex,
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use waybill_event::failure::Sent;
 
 use super::ready::{Ask, Ready, text};
-use super::words::{Ids, Phrases, Said, Words};
+use super::words::{Ids, Phrases, Said, Vocabulary, Words};
 use crate::observation::{Ending, Fault, Limit, Observation, Phase, Shape};
 use crate::verdict::rule::{EndingKind, Place, StatusRange};
 
@@ -40,15 +40,15 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(observation: &'a Observation, words: &Words, phrases: &'a Phrases) -> Self {
+    pub(super) fn of(observation: &'a Observation, words: &Vocabulary, phrases: &'a Phrases) -> Self {
         let error = &observation.error;
-        let ids = |texts: &[Option<&str>]| {
+        let ids = |words: &Words, text: Option<&str>| {
             let mut ids = Ids::new();
-            texts.iter().flatten().for_each(|text| words.meet(text, &mut ids));
+            text.into_iter().for_each(|text| words.meet(text, &mut ids));
             ids
         };
-        let mut codes = ids(&[error.code.as_deref()]);
-        error.reasons.iter().for_each(|reason| words.meet(reason, &mut codes));
+        let mut codes = ids(&words.codes, error.code.as_deref());
+        error.reasons.iter().for_each(|reason| words.codes.meet(reason, &mut codes));
         let inner = inner_status(error.status, error.code.as_deref());
         let mut facts = Self {
             observation,
@@ -58,13 +58,13 @@ impl<'a> Facts<'a> {
             place: 1 << Place::Transport as u16,
             outer: None,
             inner,
-            provider: ids(&[Some(&observation.provider)]),
-            protocol: ids(&[Some(&observation.protocol)]),
+            provider: ids(&words.providers, Some(&observation.provider)),
+            protocol: ids(&words.protocols, Some(&observation.protocol)),
             codes,
-            kinds: ids(&[error.kind.as_deref()]),
-            param: ids(&[error.param.as_deref()]),
+            kinds: ids(&words.types, error.kind.as_deref()),
+            param: ids(&words.params, error.param.as_deref()),
             has_param: error.param.as_deref().is_some_and(|param| !param.is_empty()),
-            finish: ids(&[observation.finish.as_deref()]),
+            finish: ids(&words.finish, observation.finish.as_deref()),
             shape: None,
             fault: None,
             phase: None,
@@ -154,7 +154,11 @@ impl<'a> Facts<'a> {
     }
 
     fn knows(&self, name: &str, words: &[String]) -> bool {
-        self.observation.facts.iter().any(|(held, word)| held == name && words.contains(word))
+        let meets = |word: &String, wanted: &String| match wanted.strip_suffix('*') {
+            Some(start) => word.starts_with(start),
+            None => word == wanted,
+        };
+        self.observation.facts.iter().any(|(held, word)| held == name && words.iter().any(|wanted| meets(word, wanted)))
     }
 
     fn header(&self, name: &str, ask: &Ask) -> bool {

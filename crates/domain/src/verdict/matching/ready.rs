@@ -8,7 +8,7 @@ use serde_json::Value;
 use waybill_event::failure::Sent;
 
 use super::RuleSetError;
-use super::words::{PhraseList, Words};
+use super::words::{PhraseList, Vocabulary};
 use crate::observation::{Fault, Limit, Phase, Shape};
 use crate::verdict::rule::{Kinds, Rule, StatusRange, Treatment, When};
 
@@ -71,7 +71,7 @@ impl Ready {
 /// What the rules of a set share.
 #[derive(Default)]
 pub(super) struct Shared {
-    pub(super) words: Words,
+    pub(super) words: Vocabulary,
     pub(super) phrases: PhraseList,
 }
 
@@ -99,13 +99,13 @@ impl Shared {
             places: mask(when.places.iter().map(|place| *place as u16)),
             outer: when.outer.clone(),
             inner: when.inner.clone(),
-            providers: self.words(&when.providers),
-            protocols: self.words(&when.protocols),
-            codes: self.words(&when.codes),
-            types: self.words(&when.types),
-            params: self.words(&when.params),
+            providers: self.words.providers.numbers(&when.providers),
+            protocols: self.words.protocols.numbers(&when.protocols),
+            codes: self.words.codes.numbers(&when.codes),
+            types: self.words.types.numbers(&when.types),
+            params: self.words.params.numbers(&when.params),
             no_param: when.no_param,
-            finish: self.words(&when.finish),
+            finish: self.words.finish.numbers(&when.finish),
             shapes: when.shapes.clone(),
             faults: when.faults.clone(),
             phases: when.phases.clone(),
@@ -123,10 +123,6 @@ impl Shared {
             treatment,
             unmatched,
         })
-    }
-
-    fn words(&mut self, list: &[String]) -> Vec<u32> {
-        list.iter().map(|word| self.words.number(word)).collect()
     }
 
     fn phrases(&mut self, list: &[String]) -> Vec<u32> {

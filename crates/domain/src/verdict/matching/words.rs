@@ -8,23 +8,65 @@ use smallvec::SmallVec;
 /// The numbers of what an observation's word meets.
 pub(super) type Ids = SmallVec<[u32; 4]>;
 
-/// Words in lower case. A trailing `*` stands for any rest.
+/// The words of each selector: an observation's word is looked up among its own kind only.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Vocabulary {
+    pub(super) providers: Words,
+    pub(super) protocols: Words,
+    pub(super) codes: Words,
+    pub(super) types: Words,
+    pub(super) params: Words,
+    pub(super) finish: Words,
+}
+
+/// Words in lower case. A `*` at either end stands for anything there.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Words {
     exact: HashMap<String, u32>,
-    starts: Vec<(String, u32)>,
+    parts: Vec<Part>,
+}
+
+/// A part of a word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    text: String,
+    /// Whether anything may stand before it.
+    before: bool,
+    /// Whether anything may stand behind it.
+    behind: bool,
+    number: u32,
+}
+
+impl Part {
+    fn is_in(&self, word: &str) -> bool {
+        match (self.before, self.behind) {
+            (true, true) => word.contains(&self.text),
+            (true, false) => word.ends_with(&self.text),
+            (false, _) => word.starts_with(&self.text),
+        }
+    }
 }
 
 impl Words {
+    /// The numbers of a rule's words.
+    pub(super) fn numbers(&mut self, words: &[String]) -> Vec<u32> {
+        words.iter().map(|word| self.number(word)).collect()
+    }
+
     /// The number of a rule's word.
-    pub(super) fn number(&mut self, word: &str) -> u32 {
+    fn number(&mut self, word: &str) -> u32 {
         let word = word.to_lowercase();
-        let next = u32::try_from(self.exact.len() + self.starts.len()).unwrap_or(u32::MAX);
-        let Some(start) = word.strip_suffix('*') else { return *self.exact.entry(word).or_insert(next) };
-        if let Some((_, held)) = self.starts.iter().find(|(held, _)| held == start) {
-            return *held;
+        let next = u32::try_from(self.exact.len() + self.parts.len()).unwrap_or(u32::MAX);
+        let (before, behind) = (word.starts_with('*'), word.ends_with('*'));
+        if !before && !behind {
+            return *self.exact.entry(word).or_insert(next);
         }
-        self.starts.push((start.to_owned(), next));
+        let text = word.trim_matches('*').to_owned();
+        let same = |part: &&Part| part.text == text && part.before == before && part.behind == behind;
+        if let Some(part) = self.parts.iter().find(same) {
+            return part.number;
+        }
+        self.parts.push(Part { text, before, behind, number: next });
         next
     }
 
@@ -35,7 +77,7 @@ impl Words {
         }
         let word = word.to_lowercase();
         met.extend(self.exact.get(&word).copied());
-        met.extend(self.starts.iter().filter(|(start, _)| word.starts_with(start.as_str())).map(|(_, number)| *number));
+        met.extend(self.parts.iter().filter(|part| part.is_in(&word)).map(|part| part.number));
     }
 }
 
@@ -105,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_meet_in_any_case_and_by_their_start() {
+    fn words_meet_in_any_case_and_by_their_parts() {
         let mut words = Words::default();
         let (whole, start, same) = (words.number("Rate"), words.number("rate*"), words.number("RATE"));
         assert_eq!(whole, same);
@@ -116,6 +158,14 @@ mod tests {
         };
         assert_eq!(met("RATE"), [whole, start]);
         assert_eq!(met("rate_limit"), [start]);
+        let (end, inside) = (words.number("*limit"), words.number("*per_day*"));
+        let met = |word: &str| {
+            let mut met = Ids::new();
+            words.meet(word, &mut met);
+            met.into_vec()
+        };
+        assert_eq!(met("rate_limit"), [start, end]);
+        assert_eq!(met("tokens_per_day_free"), [inside]);
         assert!(met("r").is_empty() && met("").is_empty());
     }
 

@@ -96,7 +96,7 @@ pub struct When {
     /// Where it ended.
     #[serde(rename = "where", skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
-    /// The provider's kind, in any case; a trailing `*` stands for any rest, here and in all lists of words.
+    /// The provider's kind, in any case; a `*` at either end stands for anything there, here and in all lists of words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
     /// The protocol that was spoken.
