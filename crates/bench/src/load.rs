@@ -61,6 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let peers = Peers::start(args.upstream_port)?;
     if let Some(rate) = args.rate {
         let time = Duration::from_secs_f64(f64::from(u32::try_from(args.requests)?) / f64::from(rate));
+        peers.go_first();
         let times = peers.at_ease(paced(args.to, request, rate, time)).await?;
         let [p50, p90, p99, most] = [50, 90, 99, 100].map(|percent| percentile(&times, percent));
         println!("p50 {p50:?}, p90 {p90:?}, p99 {p99:?}, at most {most:?}");

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use tokio::runtime::Handle;
 
-use crate::upstream;
+use crate::{process, upstream};
 
 /// The upstream's address, and the thread for clients.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub(crate) struct Peers {
     /// Where the upstream is.
     pub(crate) upstream: SocketAddr,
     thread: Handle,
+    /// The thread as the kernel knows it.
+    id: i32,
 }
 
 impl Peers {
@@ -31,13 +33,22 @@ impl Peers {
         let (listener, upstream) = upstream::bind(port)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = runtime.handle().clone();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
         let serve = move || {
+            let _heard = tell.send(rustix::thread::gettid().as_raw_nonzero().get());
             if let Err(error) = runtime.block_on(upstream::serve(listener)) {
                 println!("bench: the upstream ended: {error:#}");
             }
         };
         std::thread::Builder::new().name("peers".to_owned()).spawn(serve)?;
-        Ok(Self { upstream, thread })
+        Ok(Self { upstream, thread, id: told.recv().context("the peers' thread")? })
+    }
+
+    /// From here on the thread goes before whatever else wants its core, where this user may ask for that: what stands
+    /// behind a network doesn't wait for the log, the projector or the database of this machine. Low priorities of theirs
+    /// don't do it, since the kernel shares a core out among sessions first.
+    pub(crate) fn go_first(&self) {
+        process::run_before_all(self.id);
     }
 
     /// Does what clients do on the peers' thread, which stays awake for it.

@@ -75,6 +75,11 @@ pub(crate) fn step_back(pid: u32) {
     }
 }
 
+/// Makes a thread run as soon as it can, before all that shares its core.
+pub(crate) fn run_before_all(thread: i32) {
+    let _refused = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output();
+}
+
 fn thread_ids(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()

@@ -225,7 +225,8 @@ fn document(figures: &Figures, table: &str) -> String {
          - Requests look like those of an OpenAI SDK. Streams have {} chunks of about 300 bytes, 4 ms apart, so that \
          each arrives alone; 32 streams at the same time.\n\
          - Added latency is the difference of a quantile to that of the upstream alone, in the same round of 8 s. Upstream \
-         and clients sleep when they have nothing to do, as they do while streams are measured.\n\
+         and clients sleep when they have nothing to do, as they do while streams are measured, and go before all else on \
+         their core when they have.\n\
          - The cost of events is that of writing a served request's five events as the proxy does (build, encode, two \
          appends to the outbox, fold into the own view, publish to the log, acknowledge), against the same process \
          without them, at 1,000 requests/s.\n\

@@ -128,6 +128,7 @@ async fn measure(
     if !args.cpu_only {
         say("latency at a fixed rate");
         step_back(fleet, |name| name == LOG);
+        peers.go_first();
         subjects.push(Subject::new("upstream", peers.upstream, Vec::new(), "unused"));
         let time = Duration::from_secs(if args.quick { 2 } else { 8 });
         figures.latency = Some(measure::latency(peers, &subjects, rounds.min(5), time).await?);
