@@ -42,6 +42,10 @@ pub(super) async fn show(Held(state): Held<State>, Query(which): Query<Which>) -
     let catalog = state.fold().view().catalog;
     if let Some(text) = which.scope {
         let scope = policy::scope(&catalog, &text).map_err(EditError::from)?;
+        // What nobody has any more is shown as long as something is set for it.
+        if !catalog.policies.contains_key(&scope) {
+            policy::exists(&catalog, &scope).map_err(EditError::from)?;
+        }
         return Ok(Body(one(&catalog, &scope)).into_response());
     }
     let set: Vec<Value> = catalog.policies.values().map(|policy| view::policy(policy)).collect();

@@ -34,6 +34,10 @@ pub(super) fn name(field: &str, text: &str) -> Result<String, Rejection> {
     if !fits || text.chars().any(char::is_control) {
         return Err(Rejection::invalid(field, format!("must be 1 to {NAME_CHARS} printable characters")));
     }
+    // Paths of the API can't hold them.
+    if matches!(text, "." | "..") {
+        return Err(Rejection::invalid(field, "can't be . or ..: it couldn't be named in a path"));
+    }
     Ok(text.to_owned())
 }
 

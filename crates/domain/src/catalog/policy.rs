@@ -41,7 +41,7 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     }
     // What a scope overrides can be taken back also when nobody has that scope any more.
     if !(selector.is_empty() && request.is_empty()) {
-        subject_exists(catalog, scope)?;
+        exists(catalog, scope)?;
     }
     numbers::check(&new)?;
     let Some(old) = old else {
@@ -57,7 +57,11 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     Ok(vec![ConfigChange::Policy(Changed { change: Change::Edited, state: new, changed })])
 }
 
-pub(super) fn subject_exists(catalog: &Catalog, scope: &PolicyScope) -> Result<(), Rejection> {
+/// Refuses a scope that nobody has.
+///
+/// # Errors
+/// [`Rejection`] for what doesn't exist, or isn't a provider's name.
+pub fn exists(catalog: &Catalog, scope: &PolicyScope) -> Result<(), Rejection> {
     let (entity, id, there) = match scope {
         PolicyScope::Global => return Ok(()),
         PolicyScope::Provider { provider } => {

@@ -50,7 +50,7 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     let new = next(before, act)?;
     // What a scope says can be taken back also when nobody has that scope any more.
     if !(new.live.is_empty() && new.candidate.is_none()) {
-        policy::subject_exists(catalog, scope)?;
+        policy::exists(catalog, scope)?;
     }
     check("live", &new.live)?;
     if let Some(candidate) = &new.candidate {

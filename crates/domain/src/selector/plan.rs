@@ -233,6 +233,15 @@ impl Plan {
         &self.skips
     }
 
+    /// Why each source of the table is out, at most `n`: what this request skipped, and then what the table knows.
+    #[must_use]
+    pub fn all_skips(&self, n: usize) -> Vec<Skip> {
+        let told = |row: &Row| self.skips.iter().any(|skip| skip.source == row.source.source);
+        let of_table = self.table.rows().iter().filter(|row| !told(row));
+        let of_table = of_table.filter_map(|row| Some(Skip { source: row.source.source, why: row.skip? }));
+        self.skips.iter().cloned().chain(of_table).take(n).collect()
+    }
+
     /// What candidates of the plan can't give, where some were skipped for it.
     #[must_use]
     pub fn missing(&self) -> &[Capability] {

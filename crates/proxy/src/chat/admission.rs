@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use smallvec::SmallVec;
 use tokio::time::Instant;
-use waybill_domain::attempt::{Machine, Opening, Policy};
+use waybill_domain::attempt::{Conclusion, Machine, Opening, Policy};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot};
 use waybill_domain::needs::Needs;
@@ -35,6 +35,9 @@ use crate::metrics::Unacknowledged;
 use crate::record::{Record, Story};
 use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
+
+/// Most skips that an admission tells of when nobody can be asked.
+const MAX_SKIPS: usize = 32;
 
 /// What an admitted request wants, as its attempts need it.
 pub struct Wanted {
@@ -325,7 +328,11 @@ impl Parts<'_> {
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;
-        let mut first = if acked { First::Nobody } else { choose(replica, &wanted, &mut record, &mut course).await };
+        let mut first = if acked {
+            First::Nobody(Conclusion::NoCandidate)
+        } else {
+            choose(replica, &wanted, &mut record, &mut course).await
+        };
         let at_once = first.take_ready();
         let mut begun = at_once.is_some();
         if let Err(error) = record.admit(first_use, admitted, at_once) {
@@ -346,14 +353,17 @@ impl Parts<'_> {
         while let First::Later { until, ends } = first {
             first = match record.wait(until, ends).await {
                 true => choose(replica, &wanted, &mut record, &mut course).await,
-                false => First::Nobody,
+                false => First::Nobody(Conclusion::NoCandidate),
             };
         }
         if let Some(running) = first.take_ready() {
             begun = record.start(running);
         }
         if !begun {
-            let refusal = self.nobody(&course);
+            let refusal = match first {
+                First::Nobody(Conclusion::DeadlineExceeded) => Refusal::of(PublicCode::DeadlineExceeded),
+                First::Nobody(_) | First::Ready(_) | First::Later { .. } => self.nobody(&course),
+            };
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
             record.end_acknowledged().await;
             return Admission::Ended { ids, refusal };
@@ -378,7 +388,8 @@ impl Parts<'_> {
             table: Some(plan.table().hash()),
             candidates: candidates.into_vec(),
             candidate_count: plan.candidate_count(),
-            skips: plan.skips().to_vec(),
+            // Where nobody can be asked, the history says why of each, not only the table.
+            skips: if plan.candidate_count() == 0 { plan.all_skips(MAX_SKIPS) } else { plan.skips().to_vec() },
             client_retry: self.wishes.retry,
             client_request_id: self.wishes.client_id.clone(),
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use waybill_domain::attempt::{Order, Step};
+use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::Candidate;
 use waybill_event::LogTime;
 use waybill_event::config::Channel;
@@ -27,13 +27,13 @@ pub(super) enum First {
         /// By the log's time.
         ends: Option<LogTime>,
     },
-    /// There is none.
-    Nobody,
+    /// There is none, and why the walk ended.
+    Nobody(Conclusion),
 }
 
 impl First {
     pub(super) fn take_ready(&mut self) -> Option<Running> {
-        match std::mem::replace(self, Self::Nobody) {
+        match std::mem::replace(self, Self::Nobody(Conclusion::NoCandidate)) {
             Self::Ready(running) => Some(*running),
             later => {
                 *self = later;
@@ -71,7 +71,7 @@ async fn first_order(
         let order = match record.machine().next(now, course, &mut recheck) {
             Step::Dispatch(order) => order,
             Step::Wait { until, ends, .. } => return Err(First::Later { until, ends }),
-            Step::Stop(_) => return Err(First::Nobody),
+            Step::Stop(conclusion) => return Err(First::Nobody(conclusion)),
         };
         if waited && let Err(why) = recheck(&order.candidate) {
             record.machine().passed_over(why);
