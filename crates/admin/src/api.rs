@@ -68,6 +68,7 @@ pub fn router(state: State) -> Router {
         .route("/rules/promote", post(rules::promote))
         .route("/rules/revert", post(rules::revert))
         .route("/rules/shadow", get(rules::shadow))
+        .route("/rules/test", post(rules::test))
         .route("/apply", post(apply::apply))
         .route("/config-history", get(config_history::list))
         .route("/requests", get(requests::list))

@@ -2,6 +2,7 @@
 //! has, and read back when nobody could tell whether it was stored.
 
 mod addresses;
+mod tried;
 pub mod wish;
 
 use std::sync::Arc;

@@ -7,11 +7,13 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use waybill_domain::catalog::rules::{self, Act};
-use waybill_domain::catalog::{Catalog, Command, policy};
-use waybill_domain::verdict::RuleSet;
-use waybill_event::LogTime;
+use waybill_domain::catalog::{Catalog, Command, decide, policy};
+use waybill_domain::verdict::rule::RecordedCase;
+use waybill_domain::verdict::{Report, RuleSet, Rulebook};
 use waybill_event::config::{Entity, PolicyScope, Preset, RuleLayer, Rules};
+use waybill_event::{ConfigPosition, LogTime};
 use waybill_read_model::read::ConfigHistoryQuery;
+use waybill_upstream::observe::recorded;
 
 use super::channels::given;
 use super::requests::page;
@@ -67,6 +69,18 @@ pub(super) struct RevertRules {
     /// The version whose rules are wanted; the one before the present if nothing is said. 0: none.
     to: Option<u64>,
     reason: Option<String>,
+}
+
+/// A pasted failure, and where it happened.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TestRules {
+    /// What came, in the fields of the catalogue of failures.
+    given: RecordedCase,
+    /// Where it came from: `global` (the default), `provider:NAME` or `channel:X`.
+    scope: Option<String>,
+    /// A layer to try as if it were in force there.
+    live: Option<RuleLayer>,
 }
 
 /// Since when differences are wanted.
@@ -195,5 +209,40 @@ pub(super) async fn shadow(Held(state): Held<State>, Query(wanted): Query<Since>
     let since = wanted.since.unwrap_or_else(day_ago);
     let report = state.reads().shadows(since, page(wanted.limit)?).await?;
     let shown = json!({"since": since, "failures": report.failures, "differences": report.differences});
+    Ok(Body(shown).into_response())
+}
+
+/// What the rules in force say of a pasted failure, and what a layer would say that isn't published.
+pub(super) async fn test(Held(state): Held<State>, Json(wanted): Json<TestRules>) -> Answer {
+    let catalog = state.fold().view().catalog;
+    let scope = scope_of(&catalog, wanted.scope.as_deref())?;
+    let mut given = wanted.given;
+    let source = match &scope {
+        PolicyScope::Source { source } => {
+            let provider = catalog.channel_of(*source).map(|channel| channel.provider.clone());
+            given.provider_hint = provider.unwrap_or(given.provider_hint);
+            Some(*source)
+        }
+        PolicyScope::Provider { provider } => {
+            given.provider_hint.clone_from(provider);
+            None
+        }
+        _ => None,
+    };
+    let seen = recorded(&given);
+    let said = |rulebook: &Rulebook| Report::of(&rulebook.classify(source, &seen), &seen);
+    let mut shown = json!({"verdict": said(&catalog.rulebook())});
+    if let Some(live) = wanted.live {
+        let expected = catalog.rules.get(&scope).map_or(0, |rules| rules.version);
+        let command = rules::Command { scope, expected, act: Act::Publish(live) };
+        let mut tried = Catalog::clone(&catalog);
+        for change in decide(&catalog, &Command::Rules(command)).map_err(EditError::from)? {
+            tried.adopt(&change, ConfigPosition(tried.position.0 + 1));
+        }
+        if let Some(fields) = shown.as_object_mut() {
+            let verdict = serde_json::to_value(said(&tried.rulebook())).unwrap_or_default();
+            fields.insert("tried".to_owned(), verdict);
+        }
+    }
     Ok(Body(shown).into_response())
 }

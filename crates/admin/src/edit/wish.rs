@@ -11,7 +11,7 @@ use waybill_event::ChannelId;
 use waybill_event::config::{ConfigChange, CredentialRef};
 use waybill_secret::{Peppers, SecretString, Token, TokenKind};
 
-use super::{EditError, addresses};
+use super::{EditError, addresses, tried};
 use crate::credentials::{Credentials, checked};
 use crate::tokens;
 
@@ -36,6 +36,7 @@ impl Wish for Command {
 fn decided(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>, Rejection> {
     let changes = decide(catalog, command)?;
     addresses::check(catalog, &changes, |_| "base_url".to_owned())?;
+    tried::check(catalog, &changes)?;
     Ok(changes)
 }
 

@@ -70,3 +70,29 @@ async fn what_cannot_be_used_changes_nothing_and_is_named() {
         .refused(404, "not_found");
     assert_eq!(desk.last_edit().await, before);
 }
+
+#[tokio::test]
+async fn a_layer_that_breaks_a_bundled_case_changes_nothing_and_says_which() {
+    let desk = Desk::new().await;
+    let before = desk.last_edit().await;
+    let careless = json!({"rules": [{"id": "x", "when": {"status": ["401"]}, "kind": "rate_limited"}]});
+    let told = desk.put("/rules", json!({"expected_version": 0, "live": careless})).await.refused(422, "invalid_field");
+    assert!(told["detail"].as_str().unwrap().contains("openai-401-invalid-key"), "{told:#}");
+    assert_eq!(desk.last_edit().await, before);
+    // It may look on, but not be promoted.
+    desk.put("/rules", json!({"expected_version": 0, "candidate": careless})).await.expect(200);
+    desk.post("/rules/promote", json!({"expected_version": 1})).await.refused(422, "invalid_field");
+}
+
+#[tokio::test]
+async fn a_pasted_failure_is_judged_by_what_is_in_force_and_by_what_might_be() {
+    let desk = Desk::new().await;
+    let given =
+        json!({"where": "status", "status": 430, "headers": {"retry-after": "7"}, "body": {"error": {"code": "full"}}});
+    let wanted = json!({"given": given, "scope": "provider:acme", "live": layer("430")});
+    let told = desk.post("/rules/test", wanted).await.expect(200);
+    assert_eq!((&told["verdict"]["kind"], &told["tried"]["kind"]), (&json!("invalid_request"), &json!("overloaded")));
+    assert_eq!(told["tried"]["block_seconds"], 7, "{told:#}");
+    assert_eq!(told["tried"]["rule"], "provider:acme/house/full@v1");
+    desk.post("/rules/test", json!({"given": {"status": "x"}})).await.refused(422, "invalid_field");
+}

@@ -29,6 +29,7 @@ pub(super) fn preset(name: Preset) -> Option<&'static Kinds> {
 /// A layer, checked and ready for use.
 #[derive(Debug, Clone)]
 pub struct Layer {
+    written: Vec<Rule>,
     rules: CompiledRules,
     /// What each rule says otherwise than its kind, by the rule's label.
     buts: BTreeMap<String, But>,
@@ -68,8 +69,14 @@ impl Layer {
         if let Some(twice) = rules.iter().find(|rule| !ids.insert(rule.id.as_str())) {
             return Err(RuleSetError::Twice { id: twice.id.clone() });
         }
-        let rules = CompiledRules::compile(&rules, base.kinds())?;
-        Ok(Self { rules, buts, preset: *preset, kinds, without: without.clone() })
+        let compiled = CompiledRules::compile(&rules, base.kinds())?;
+        Ok(Self { written: rules, rules: compiled, buts, preset: *preset, kinds, without: without.clone() })
+    }
+
+    /// Its rules, as they were written.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.written
     }
 
     /// The first of its rules that holds.

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use waybill_event::Source;
 use waybill_event::config::{PolicyScope, Preset, RuleLayer, Rules};
 use waybill_event::traffic::Shadow;
+use waybill_event::{FailureKind, Source};
 
 use super::layer::{Layer, over, preset};
 use super::matching::Found;
@@ -93,6 +93,21 @@ impl Rulebook {
             (verdict.kind != other.kind || !shadow.differs.is_empty()).then_some(shadow)
         });
         Judged { verdict, shadow: shadow.flatten() }
+    }
+
+    /// The layer in force at a scope.
+    #[must_use]
+    pub fn layer(&self, scope: &PolicyScope) -> Option<&Layer> {
+        self.layers.get(scope).map(|scoped| &scoped.live)
+    }
+
+    /// What presets and layers say of a kind at a source, whatever rule found it: what is otherwise there on purpose.
+    #[must_use]
+    pub fn said_of(&self, source: Option<Source>, provider: &str, kind: FailureKind) -> Vec<&But> {
+        let chain = self.chain(source, provider);
+        let named = chain.iter().find_map(|scoped| scoped.live.preset).unwrap_or(Preset::Standard);
+        let of_layers = chain.iter().rev().filter_map(|scoped| scoped.live.kinds.get(&kind));
+        preset(named).and_then(|kinds| kinds.get(&kind)).into_iter().chain(of_layers).collect()
     }
 
     /// The layers that speak of a source, the narrowest first.

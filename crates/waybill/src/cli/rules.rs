@@ -3,6 +3,7 @@
 mod eval;
 mod layer;
 mod shadow;
+mod test;
 
 use clap::{Args, Subcommand};
 
@@ -11,6 +12,7 @@ use super::With;
 pub(crate) use eval::Eval;
 pub(crate) use layer::{Drop, Promote, Revert, Set, Shipped, Show};
 pub(crate) use shadow::Shadow;
+pub(crate) use test::Test;
 
 /// Rules of verdicts: what an upstream's failure means.
 #[derive(Debug, Args)]
@@ -36,6 +38,8 @@ enum Command {
     Revert(With<Revert>),
     /// Show what candidates would have said otherwise of recent failures.
     Shadow(With<Shadow>),
+    /// Show what the rules in force say of a pasted failure, and what a layer would say.
+    Test(With<Test>),
     /// Print what the rules say of recorded failures, without a server.
     Eval(Eval),
 }
@@ -50,6 +54,7 @@ impl Rules {
             Command::Drop(With { connection, command }) => command.run(&connection.open()?).await,
             Command::Revert(With { connection, command }) => command.run(&connection.open()?).await,
             Command::Shadow(With { connection, command }) => command.run(&connection.open()?).await,
+            Command::Test(With { connection, command }) => command.run(&connection.open()?).await,
             Command::Eval(eval) => eval.run(),
         }
     }
