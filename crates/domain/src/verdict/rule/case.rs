@@ -35,12 +35,14 @@ impl RecordedCase {
     const FIELDS: [&'static str; 9] =
         ["provider_hint", "protocol", "where", "status", "headers", "body", "facts", "observed_at", "committed"];
 
-    /// Takes the fields of a recorded failure out of an object that may have more, which aren't looked at.
+    /// Takes the fields of a recorded failure out of an object that may have more, which aren't looked at. Null is as good
+    /// as absent.
     ///
     /// # Errors
     /// When a field has a value that it can't have.
     pub fn of_object(object: &Map<String, Value>) -> Result<Self, serde_json::Error> {
-        let known = object.iter().filter(|(name, _)| Self::FIELDS.contains(&name.as_str()));
+        let told = |(name, value): &(&String, &Value)| Self::FIELDS.contains(&name.as_str()) && !value.is_null();
+        let known = object.iter().filter(told);
         serde_json::from_value(Value::Object(known.map(|(name, value)| (name.clone(), value.clone())).collect()))
     }
 }
@@ -56,4 +58,19 @@ pub struct RuleCase {
     /// Fields of the verdict that are expected, by their names in the catalogue.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub verdict: Map<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_or_null_is_passed_over() {
+        let object = json!({"id": "x", "kind": "success", "status": 429, "headers": null, "facts": null, "body": null});
+        let case = RecordedCase::of_object(object.as_object().unwrap()).unwrap();
+        assert_eq!(case, RecordedCase { status: Some(429), ..RecordedCase::default() });
+        assert!(RecordedCase::of_object(json!({"status": "429"}).as_object().unwrap()).is_err());
+    }
 }
