@@ -13,6 +13,7 @@ use waybill_testkit::{Fleet, RawClient, Stream};
 use waybill_tests::Bench;
 
 const PROMPT: &str = "canary-prompt-5d1c7a";
+const PROSE: &str = "please tell nobody that my sister moved to Lisbon";
 const ANSWER: &str = "canary-answer-9b3e20";
 const UPSTREAM_KEY: &str = "sk-canaryUpstreamKey4f8a61c2d9e7b350";
 const SECOND_KEY: &str = "sk-canarySecondKey77aa0e12c4d8f9b1";
@@ -41,6 +42,17 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
     }});
     let text =
         |text: String| Reply { body: Body::Text { content_type: "text/plain".to_owned(), text }, ..Reply::default() };
+    let prose = json!({"error": {"message": format!("Your input \"{PROMPT}, {PROSE}\" can't be read"), "type": "x"}});
+    let event = |data: serde_json::Value| format!("data: {data}");
+    let late = Reply {
+        body: Body::Frames(vec![
+            event(
+                json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "Hel"}}]}),
+            ),
+            event(prose.clone()),
+        ]),
+        ..Reply::default()
+    };
     let sources = [
         ("serves", Source::default().saying(ANSWER)),
         ("echoes", Source::default().then(Reply::json(500, echo.clone()))),
@@ -51,6 +63,9 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
             "breaks",
             Source::default().then(Reply::chat(Script { no_finish: true, no_done: true, ..Script::saying(ANSWER) })),
         ),
+        ("echoes-late", Source::default().then(late)),
+        ("quotes-500", Source::default().then(Reply::json(500, prose.clone()))),
+        ("quotes-400", Source::default().then(Reply::json(400, prose))),
         ("wire", Source::default().then(Reply::wire(format!("{PROMPT} {UPSTREAM_KEY}\r\n")))),
     ];
     for (name, source) in sources {
@@ -70,11 +85,15 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
         ("echoes-401", ()),
         ("babbles", ()),
         ("breaks", ()),
+        ("echoes-late", ()),
+        ("quotes-500", ()),
+        ("quotes-400", ()),
         ("wire", ()),
     ] {
         for streamed in [false, true] {
             let chat = bench.chat(1 + usize::from(streamed), name).with("stream", streamed);
-            let answer = chat.with("messages", json!([{"role": "user", "content": PROMPT}])).send().await;
+            let answer =
+                chat.with("messages", json!([{"role": "user", "content": format!("{PROMPT}, {PROSE}")}])).send().await;
             // Clients never see our keys, whatever the upstream says.
             told.look(&format!("the answer of {name}"), &answer.body, &upstream_keys);
             bench.admin().history(answer.request()).await;
@@ -101,6 +120,7 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
 
     let secrets = [
         ("prompt", PROMPT),
+        ("prompt in prose", PROSE),
         ("answer", ANSWER),
         ("upstream key", UPSTREAM_KEY),
         ("second key", SECOND_KEY),

@@ -204,7 +204,7 @@ fn early_failures() -> Vec<Early> {
         ("reset", Reply::chat(Chat::words(3)).fault(After::Bytes(20), Then::Reset), false, "network"),
         ("cut", Reply::chat(Chat::words(3)).fault(After::Bytes(20), Then::Cut), false, "network"),
         ("not-http", Reply::wire("SSH-2.0-OpenSSH_9.9\r\n"), false, "malformed_response"),
-        ("html-500", Reply::html(500), false, "server_error"),
+        ("html-500", Reply::html(500), false, "edge_error"),
         ("html-502", Reply::html(502), true, "edge_error"),
         ("limited", Reply::error(429, "rate_limit_exceeded"), false, "rate_limited"),
     ]

@@ -122,6 +122,7 @@ impl Walk {
     /// No further attempt will be made: a stream may last, and what attempts need of its request needn't.
     pub(crate) fn make_no_further_attempt(&mut self) {
         self.wanted.body = Bytes::new();
+        self.record.let_request_go();
         self.wanted.schema = None;
         self.wanted.headers = HeaderMap::new();
     }

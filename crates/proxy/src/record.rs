@@ -10,6 +10,7 @@ mod failing;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Order};
@@ -75,6 +76,9 @@ struct Failure {
     heard: Heard,
 }
 
+/// Largest request that is kept while its answer streams, in bytes.
+const KEPT_REQUEST_BYTES: usize = 8 * 1024;
+
 /// One request's record.
 pub struct Record {
     replica: Arc<Replica>,
@@ -86,6 +90,8 @@ pub struct Record {
     running: Option<Running>,
     /// The running attempt's failure, until what follows it is known.
     failure: Option<Failure>,
+    /// The client's body, while it is there: evidence is cleared of what it says.
+    request: Option<Bytes>,
     /// When an attempt last failed.
     failed_at: Duration,
     /// Masked evidence of failed attempts, by their number.
@@ -117,6 +123,7 @@ impl Record {
         reservation: Option<Reservation>,
         story: Story,
         machine: Machine,
+        request: Bytes,
         arrived: Instant,
     ) -> Self {
         Self {
@@ -127,6 +134,7 @@ impl Record {
             machine,
             running: None,
             failure: None,
+            request: Some(request),
             failed_at: Duration::ZERO,
             evidence: Vec::new(),
             served: None,
@@ -140,6 +148,11 @@ impl Record {
             awaited: None,
             closed: true,
         }
+    }
+
+    /// The request is no longer needed but to compare with: only a small one is kept for that.
+    pub fn let_request_go(&mut self) {
+        self.request = self.request.take().filter(|request| request.len() <= KEPT_REQUEST_BYTES);
     }
 
     /// The request's id.

@@ -75,7 +75,7 @@ impl Upkeeper {
             clock: process.clock_or_own(),
             vault: secrets::vault(),
             dispatcher: Dispatcher::within(Arc::new(Shared(wire))),
-            rhythm: Rhythm { first: Duration::from_secs(2), longest: Duration::from_secs(8) },
+            rhythm: Rhythm { first: Duration::from_secs(2), longest: Duration::from_secs(8), ..Rhythm::default() },
         });
         let stop = process.stop.clone();
         process.run(async move { upkeep.run(stop).await });

@@ -23,8 +23,6 @@ pub(crate) const PROBE_LIFE: Duration = Duration::from_secs(45);
 /// How many models one probe asks at most: one that is slow, or gone, or made for something else says nothing of the
 /// credential.
 const MODELS: usize = 3;
-/// Time each of them has.
-const EACH: Duration = Duration::from_secs(14);
 
 /// Why a probe couldn't be sent; the source's state stays what it is.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +51,8 @@ pub(crate) struct Prober {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) vault: Arc<Vault>,
     pub(crate) dispatcher: Dispatcher,
+    /// Time that one model has to answer.
+    pub(crate) each: Duration,
 }
 
 impl Prober {
@@ -70,7 +70,7 @@ impl Prober {
         let begun = Instant::now();
         let mut probed = self.chat(rules, channel, &target, models.next().unwrap_or_default(), now).await;
         for model in models {
-            if !says_of_the_model_only(&probed.verdict) || begun.elapsed() + EACH > PROBE_LIFE {
+            if !says_of_the_model_only(&probed.verdict) || begun.elapsed() + self.each > PROBE_LIFE {
                 break;
             }
             probed = self.chat(rules, channel, &target, model, now).await;
@@ -100,7 +100,7 @@ impl Prober {
     ) -> Probed {
         let begun = Instant::now();
         let (provider, now_ms) = (channel.provider.as_str(), now.as_millis());
-        let tried = self.dispatcher.try_chat(target, provider, upstream_model, EACH, now_ms).await;
+        let tried = self.dispatcher.try_chat(target, provider, upstream_model, self.each, now_ms).await;
         judged(rules, channel, Some(upstream_model), &tried.observation, begun)
     }
 
@@ -108,7 +108,7 @@ impl Prober {
     async fn list(&self, rules: &Rulebook, channel: &Channel, target: &Target) -> Probed {
         let begun = Instant::now();
         let provider = channel.provider.as_str();
-        let limits = Limits { head: EACH, ..Limits::default() };
+        let limits = Limits { head: self.each, ..Limits::default() };
         let observation = match self.dispatcher.fetch_models(target, limits).await {
             Ok(_) => observe::success(provider, false),
             Err(FetchModelsError::Transport(fault)) => observe::transport(provider, fault, false),

@@ -67,7 +67,7 @@ impl Upkeep {
     pub fn new(parts: Parts) -> Self {
         let Parts { journal, outbox, clock, vault, dispatcher, rhythm } = parts;
         let permits = Permits::new(Arc::clone(&journal.keyed), outbox.producer().clone(), rhythm);
-        let prober = Prober { log: Arc::clone(&journal.log), vault, dispatcher };
+        let prober = Prober { log: Arc::clone(&journal.log), vault, dispatcher, each: rhythm.each };
         Self { journal, outbox, clock, prober, permits, first: rhythm.first, status: RwLock::default() }
     }
 

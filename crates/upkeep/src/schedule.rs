@@ -14,11 +14,13 @@ pub struct Rhythm {
     pub first: Duration,
     /// At most.
     pub longest: Duration,
+    /// Time that one model has to answer.
+    pub each: Duration,
 }
 
 impl Default for Rhythm {
     fn default() -> Self {
-        Self { first: Duration::from_secs(60), longest: Duration::from_secs(3_600) }
+        Self { first: Duration::from_secs(60), longest: Duration::from_secs(3_600), each: Duration::from_secs(14) }
     }
 }
 

@@ -21,7 +21,7 @@ use waybill_event::{
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal::{Bucket, Expect, Held, Journal, Record, Stream};
-use waybill_scripted_upstream::{Reply, Script, ScriptedUpstream, Source as Scripted};
+use waybill_scripted_upstream::{After, Fault, Reply, Script, ScriptedUpstream, Source as Scripted, Then};
 use waybill_secret::{KeyRing, SecretString, Vault};
 use waybill_upkeep::{Parts, Rhythm, Status, Upkeep};
 use waybill_upstream::{DispatchConfig, Dispatcher};
@@ -226,7 +226,7 @@ async fn wait_until(upkeep: &Upkeep, holds: impl Fn(&Status) -> bool) -> Status 
 }
 
 fn quick() -> Rhythm {
-    Rhythm { first: Duration::from_millis(40), longest: Duration::from_millis(160) }
+    Rhythm { first: Duration::from_millis(40), longest: Duration::from_millis(160), each: Duration::from_secs(1) }
 }
 
 fn dead() -> Reply {
@@ -268,7 +268,7 @@ async fn a_disabled_source_is_probed_until_it_works() {
 async fn two_processes_probe_as_one() {
     let world = World::new(Scripted::default().then(dead())).await;
     world.publish(Some(Recovery::Probe)).await;
-    let rhythm = Rhythm { first: Duration::from_millis(150), longest: Duration::from_millis(150) };
+    let rhythm = Rhythm { first: Duration::from_millis(150), longest: Duration::from_millis(150), ..quick() };
     let _one = world.start("upkeep-1", rhythm);
     let _two = world.start("upkeep-2", rhythm);
     world.wait_for_results(4).await;
@@ -314,7 +314,7 @@ async fn an_operator_need_not_wait_for_the_next_probe() {
     let world = World::new(Scripted::default().times(1, &dead()).then(fine())).await;
     world.publish(Some(Recovery::Probe)).await;
     let hour = Duration::from_secs(3_600);
-    let _upkeep = world.start("upkeep-1", Rhythm { first: hour, longest: hour });
+    let _upkeep = world.start("upkeep-1", Rhythm { first: hour, longest: hour, ..quick() });
     world.ask_for_probe(1).await;
     let first = world.wait_for_results(1).await;
     assert_eq!((first[0].ok, first[0].rule.as_deref().map(|rule| rule.starts_with("code/auth"))), (false, Some(true)));
@@ -341,6 +341,17 @@ async fn one_probe_asks_a_few_models_before_it_says_no() {
     assert_eq!((results[0].ok, results[0].upstream_model.as_deref()), (true, Some("small")));
     let asked: Vec<_> = world.upstream.calls_of("a").iter().map(|call| call.json()["model"].clone()).collect();
     assert_eq!(asked, ["retired", "small"]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_model_that_is_slow_hides_no_good_credential() {
+    let slow = Reply { fault: Some(Fault { after: After::Request, then: Then::Hang }), ..Reply::default() };
+    let world = World::new(Scripted::default().times(1, &slow).then(fine())).await;
+    world.publish(Some(Recovery::Probe)).await;
+    let _upkeep = world.start("upkeep-1", Rhythm { each: Duration::from_millis(200), ..quick() });
+    let results = world.wait_for_results(1).await;
+    assert_eq!((results[0].ok, results[0].upstream_model.as_deref()), (true, Some("large")));
     world.end().await;
 }
 

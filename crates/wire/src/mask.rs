@@ -1,9 +1,12 @@
 //! Makes text from outside fit to be stored and shown: keys, tokens, addresses, organisation ids and URL queries are
 //! masked, control characters removed, the length bounded. Masks rather too much than too little.
 
+mod echo;
 #[cfg(test)]
 mod tests;
 mod token;
+
+pub use echo::Said;
 
 use token::{Token, judge};
 

@@ -323,8 +323,14 @@ impl Parts<'_> {
             rn: 0,
             now: None,
         };
-        let mut record =
-            Box::new(Record::new(replica.clone(), reservation, story, Machine::new(opening), self.arrived));
+        let mut record = Box::new(Record::new(
+            replica.clone(),
+            reservation,
+            story,
+            Machine::new(opening),
+            wanted.body.clone(),
+            self.arrived,
+        ));
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;

@@ -10,7 +10,7 @@ use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
 use waybill_event::selection::Next;
 use waybill_event::traffic::{AttemptFinished, Evidence};
-use waybill_wire::mask::mask;
+use waybill_wire::mask::{Said, mask};
 
 use super::{Failure, Heard, Record, Running, drafts};
 use crate::emit::Drafts;
@@ -65,7 +65,8 @@ impl Record {
     pub(super) fn attempt_failed(&mut self, next: Next, drafts: &mut Drafts) {
         let Some(Failure { verdict, shadow, observation, heard }) = self.failure.take() else { return };
         let Some(running) = self.running.take() else { return };
-        let evidence = evidence(&observation, verdict.wait);
+        let said = self.request.as_ref().map_or_else(Said::unknown, |request| Said::of(request));
+        let evidence = evidence(&observation, &said, verdict.wait);
         if let Some(evidence) = evidence.clone() {
             self.evidence.push((running.order.attempt, evidence));
         }
@@ -117,12 +118,15 @@ fn left_of(block: BlockVerdict, since: Duration) -> Option<BlockVerdict> {
 }
 
 /// What of an error is kept: bounded and masked.
-fn evidence(observation: &Observation, wait: Option<Duration>) -> Option<Evidence> {
+fn evidence(observation: &Observation, said: &Said, wait: Option<Duration>) -> Option<Evidence> {
     let error = &observation.error;
     let word = |word: &Option<String>| word.as_deref().map(mask);
-    let message = observation.told().map(|text| mask(&text));
+    // Our own words quote nobody.
+    let own = error.message.is_none();
+    let message = observation.told().map(|text| if own { mask(&text) } else { mask(&said.out_of(&text)) });
     let wait_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-    let (code, kind, param) = (word(&error.code), word(&error.kind), word(&error.param));
+    let (code, kind) = (word(&error.code), word(&error.kind));
+    let param = error.param.as_deref().map(|param| mask(&said.out_of(param)));
     let evidence = Evidence { code, kind, param, message, wait_ms };
     (evidence != Evidence::default()).then_some(evidence)
 }

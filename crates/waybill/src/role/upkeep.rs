@@ -59,6 +59,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         rhythm: Rhythm {
             first: Duration::from_millis(booted.config.upkeep.probe_interval_ms.max(100)),
             longest: LONGEST,
+            ..Rhythm::default()
         },
     }));
     let durability = durability::watch(&booted, &connection)?;
