@@ -89,6 +89,21 @@ impl Bench {
         }
     }
 
+    /// Waits until the fold, too, goes by the configuration that is in force now: a reset ends what opened before that.
+    ///
+    /// # Panics
+    /// When it doesn't within 20 s.
+    pub async fn adopted(&self) {
+        let position = self.admin().config_position().await;
+        wait_until(Duration::from_secs(20), "the fold goes by the newest edit", async || {
+            let all = self.fleet.events().await;
+            let markers = all.iter().filter(|event| event["type"] == "config_applied");
+            let newest = markers.filter_map(|event| event["data"]["position"].as_u64()).max();
+            until(newest >= Some(position), || format!("{newest:?} of {position}"))
+        })
+        .await;
+    }
+
     /// A chat request of the key `suite` to a proxy (from 1).
     #[must_use]
     pub fn chat(&self, proxy: usize, model: &str) -> Chat {

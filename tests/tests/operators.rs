@@ -111,6 +111,7 @@ async fn what_is_done_by_hand_acts_at_all_replicas_outlives_them_and_is_told_wit
     .await;
 
     // A breaker that tripped.
+    bench.adopted().await;
     bench.upstream.set_source("main", ill());
     for proxy in [1, 2] {
         assert_eq!(bench.chat(proxy, "m").served().await.said(), "from the backup");
