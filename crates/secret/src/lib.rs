@@ -2,6 +2,7 @@
 //! No storage and no configuration here, and nothing in this crate prints a secret: whoever needs one asks for it by name.
 
 pub mod fingerprint;
+pub mod oauth;
 pub mod pepper;
 pub mod ring;
 pub mod seal;
@@ -11,10 +12,11 @@ pub mod vault;
 mod random;
 
 pub use fingerprint::Fingerprint;
+pub use oauth::{OauthCredential, Refreshing, Shown, TokenBody};
 pub use pepper::{Peppers, TokenHash};
 pub use random::RandomError;
 pub use ring::{KeyId, RingError};
 pub use seal::{Aad, KeyRing, OpenError, SealError, Sealed};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use token::{Token, TokenKind, TokenShape, display_prefix};
-pub use vault::{Vault, VaultError};
+pub use vault::{ACCOUNT, AccountTokens, Vault, VaultError};

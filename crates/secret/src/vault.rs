@@ -1,6 +1,8 @@
 //! The opened credentials of a process: what the stream of sealed credentials held, by source and revision. The newest
-//! two of each source are kept, since a credential arrives before the edit that names it and may be named a little
+//! two of each channel are kept, since a credential arrives before the edit that names it and may be named a little
 //! longer than the next one's arrival.
+
+mod accounts;
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,6 +10,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use secrecy::SecretString;
 
 use crate::{Aad, KeyRing, OpenError, SealError, Sealed};
+
+pub use accounts::{ACCOUNT, AccountTokens, shown};
 
 const SUBJECT_PREFIX: &str = "wb.secret.";
 const FIELD: &str = "credential";
@@ -39,6 +43,12 @@ pub enum VaultError {
         #[source]
         source: OpenError,
     },
+    /// What was sealed isn't an account's tokens.
+    #[error("what is sealed on {subject} isn't an account's tokens")]
+    NoTokens {
+        /// The subject.
+        subject: String,
+    },
 }
 
 /// A credential with its revision: the sequence at which the sealed one was stored.
@@ -48,10 +58,11 @@ struct Opened {
     credential: Arc<SecretString>,
 }
 
-/// Opened credentials by source and revision.
+/// Opened credentials: those of channels by revision, those of accounts by login.
 pub struct Vault {
     ring: KeyRing,
     opened: RwLock<HashMap<String, Vec<Opened>>>,
+    accounts: RwLock<HashMap<u64, Vec<AccountTokens>>>,
 }
 
 impl std::fmt::Debug for Vault {
@@ -64,7 +75,7 @@ impl Vault {
     /// An empty vault that opens with `ring`.
     #[must_use]
     pub fn new(ring: KeyRing) -> Self {
-        Self { ring, opened: RwLock::new(HashMap::new()) }
+        Self { ring, opened: RwLock::default(), accounts: RwLock::default() }
     }
 
     /// The ring it opens with.
@@ -100,6 +111,9 @@ impl Vault {
         let Some((name, (kind, id))) = name.and_then(|name| Some((name, name.split_once('.')?))) else {
             return Err(VaultError::Subject { subject: subject.to_owned() });
         };
+        if kind == ACCOUNT {
+            return self.take_account(subject, id, sequence, message);
+        }
         let sealed: Sealed = serde_json::from_slice(message)
             .map_err(|source| VaultError::Malformed { subject: subject.to_owned(), source })?;
         let credential = self
