@@ -38,7 +38,8 @@ impl Role {
         match self {
             Self::Proxy => &["wb.traffic.0.proxy"],
             Self::Projector => &["wb.traffic.0.control"],
-            Self::Upkeep => &["wb.traffic.0.upkeep", "wb.secret.>"],
+            // It stores what it refreshes; a channel's key is nobody's but the admin's.
+            Self::Upkeep => &["wb.traffic.0.upkeep", "wb.secret.account.*"],
             Self::Admin => &["wb.config.>", "wb.secret.>"],
             Self::Operator => &[],
         }

@@ -34,7 +34,7 @@ fn may_append(role: Role, subject: &str) -> bool {
     match role {
         Role::Proxy => subject == "wb.traffic.0.proxy",
         Role::Projector => subject == "wb.traffic.0.control",
-        Role::Upkeep => subject == "wb.traffic.0.upkeep" || subject.starts_with("wb.secret."),
+        Role::Upkeep => subject == "wb.traffic.0.upkeep" || subject.starts_with("wb.secret.account."),
         Role::Admin => subject.starts_with("wb.config.") || subject.starts_with("wb.secret."),
         Role::Operator => true,
     }
@@ -58,12 +58,13 @@ fn may_read(role: Role, stream: Stream) -> bool {
     }
 }
 
-const SUBJECTS: [(Stream, &str); 5] = [
+const SUBJECTS: [(Stream, &str); 6] = [
     (Stream::Traffic, "wb.traffic.0.proxy"),
     (Stream::Traffic, "wb.traffic.0.control"),
     (Stream::Traffic, "wb.traffic.0.upkeep"),
     (Stream::Config, "wb.config.channel.1"),
     (Stream::Secret, "wb.secret.channel.1"),
+    (Stream::Secret, "wb.secret.account.1"),
 ];
 
 async fn check_appends(connection: &Connection, role: Role) {

@@ -9,10 +9,14 @@ use crate::answer::{self, Purpose};
 use crate::calls::{Call, Outcome};
 use crate::delivery::{self, Plan, Step};
 use crate::request::{Inbox, NoRequest, Request, write_all};
+use crate::script::Reply;
 use crate::server::Shared;
 
 /// How long a connection may wait for its next request.
 const IDLE: Duration = Duration::from_secs(120);
+
+/// Path of the OAuth server's token endpoint.
+pub(crate) const TOKEN_PATH: &str = "/oauth/token";
 
 /// Serves a connection until either side ends it. `own` names the source when the port is its own.
 pub(crate) async fn serve(stream: TcpStream, own: Option<String>, shared: &Shared, stop: CancellationToken) {
@@ -65,7 +69,11 @@ async fn exchange(
         sent_bytes: 0,
     });
     let call = format!("{name}-{number}");
-    let reply = answer::reply(&source, &request, purpose, turn);
+    let reply = match &source.login {
+        _ if own.is_none() && request.method == "POST" && request.path == TOKEN_PATH => shared.issuer.token(&request),
+        Some(login) if !shared.issuer.admits(&name, login, &request) => Reply::error(401, "token_expired"),
+        Some(_) | None => answer::reply(&source, &request, purpose, turn),
+    };
     let payload = answer::payload(&reply.body, &source, &request, reply.status, &call);
     let plan = delivery::plan(&reply, payload, &call, request.keep_alive);
     let outcome = perform(stream, inbox, &plan, number, shared, stop).await;

@@ -3,6 +3,7 @@
 //! judges nothing.
 
 pub mod calls;
+pub mod issuer;
 pub mod script;
 
 mod answer;
@@ -13,6 +14,7 @@ mod request;
 mod server;
 
 pub use calls::{Call, Outcome};
+pub use issuer::{Issuer, Reuse, Terms, TokenCall, Tokens, Trouble};
 pub use script::{
     After, Body, Chat, Chunking, Drip, Fault, Framing, Insert, Reply, Script, Source, Then, ToolCall, Usage,
 };

@@ -61,6 +61,8 @@ pub struct Source {
     pub own_port: bool,
     /// The only API key that it takes; every key when absent.
     pub key: Option<String>,
+    /// The login at the OAuth server whose access tokens alone it takes; absent where it takes `key`, or every key.
+    pub login: Option<String>,
     /// What it says by default.
     pub text: Option<String>,
 }
@@ -75,6 +77,7 @@ impl Default for Source {
             models: vec!["demo-small".into(), "demo-large".into()],
             own_port: false,
             key: None,
+            login: None,
             text: None,
         }
     }
@@ -127,6 +130,13 @@ impl Source {
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// Takes only valid access tokens of this login at the OAuth server.
+    #[must_use]
+    pub fn with_login(mut self, login: impl Into<String>) -> Self {
+        self.login = Some(login.into());
         self
     }
 

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::answer::Purpose;
 use crate::calls::{Call, Calls};
 use crate::connection;
+use crate::issuer::Issuer;
 use crate::script::{Script, Source};
 
 /// Connections at once; one more waits in the port's backlog.
@@ -45,6 +46,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) calls: Calls,
+    pub(crate) issuer: Issuer,
     state: Mutex<State>,
     permits: Arc<Semaphore>,
 }
@@ -116,7 +118,7 @@ impl ScriptedUpstream {
             script.sources.iter().filter(|(_, source)| source.own_port).map(|(name, _)| name.clone()).collect();
         let state = Mutex::new(State { script, turns: BTreeMap::new() });
         let upstream = Self {
-            shared: Arc::new(Shared { calls: Calls::default(), state, permits }),
+            shared: Arc::new(Shared { calls: Calls::default(), issuer: Issuer::default(), state, permits }),
             port,
             own: Mutex::new(BTreeMap::new()),
             tasks: TaskTracker::new(),
@@ -136,6 +138,18 @@ impl ScriptedUpstream {
             Some(own) => format!("http://127.0.0.1:{}/v1", own.port),
             None => format!("http://127.0.0.1:{}/{source}/v1", self.port),
         }
+    }
+
+    /// The OAuth server, whose tokens sources may ask for.
+    #[must_use]
+    pub fn issuer(&self) -> &Issuer {
+        &self.shared.issuer
+    }
+
+    /// URL of the OAuth server's token endpoint, on the shared port.
+    #[must_use]
+    pub fn token_endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, connection::TOKEN_PATH)
     }
 
     /// The shared port.

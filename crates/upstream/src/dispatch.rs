@@ -146,29 +146,39 @@ impl Dispatcher {
         let endpoint = target.endpoint(outbound.path).map_err(|fault| fault::unaddressable(&fault))?;
         let accept = if outbound.accept_stream { EVENT_STREAM } else { JSON };
         let (from_client, kind) = (Some(outbound.headers), Some(JSON));
-        let asked = Asked { target, method: Method::POST, from_client, kind, accept, body: outbound.body };
+        let asked = Asked { from_client, kind, accept, ..Asked::of(target, Method::POST, outbound.body) };
         self.send(&endpoint, asked, limits).await
     }
 
     /// Asks an endpoint without a body.
     pub(crate) async fn get(&self, target: &Target, path: &str, limits: Limits) -> Result<Reply, TransportFault> {
         let endpoint = target.endpoint(path).map_err(|fault| fault::unaddressable(&fault))?;
-        let (method, body) = (Method::GET, Bytes::new());
-        let asked = Asked { target, method, from_client: None, kind: None, accept: JSON, body };
-        self.send(&endpoint, asked, limits).await
+        self.send(&endpoint, Asked::of(target, Method::GET, Bytes::new()), limits).await
+    }
+
+    /// Asks an endpoint that no target has, once: over a connection of its own, without a credential in its headers.
+    pub(crate) async fn send_once(
+        &self,
+        endpoint: &Endpoint,
+        once: Once,
+        limits: Limits,
+    ) -> Result<Reply, TransportFault> {
+        let Once { method, kind, body, allow_private } = once;
+        let kind = Some(kind);
+        let (from_client, authorization) = (None, None);
+        let asked = Asked { authorization, allow_private, once: true, method, from_client, kind, accept: JSON, body };
+        self.send(endpoint, asked, limits).await
     }
 
     async fn send(&self, endpoint: &Endpoint, asked: Asked<'_>, limits: Limits) -> Result<Reply, TransportFault> {
         // The resolver isn't asked about addresses, so those are checked here.
         if let Some(address) = endpoint.address {
-            guard::check(address, asked.target.allow_private).map_err(fault::refused)?;
+            guard::check(address, asked.allow_private).map_err(fault::refused)?;
         }
         let track = Track::new(limits.connect);
         let sending = async {
             match &self.way {
-                Way::Network { private, .. } if asked.target.allow_private => {
-                    private.send(endpoint, asked, &track).await
-                }
+                Way::Network { private, .. } if asked.allow_private => private.send(endpoint, asked, &track).await,
                 Way::Network { public, .. } => public.send(endpoint, asked, &track).await,
                 Way::Within(exchange) => exchange.exchange(asked.bare(endpoint)).await.map(Reply::within),
             }
@@ -185,7 +195,8 @@ impl Network {
         let began = Instant::now();
         let mut resent = false;
         loop {
-            let waiting = if resent { None } else { self.pool.take(&endpoint.origin, began).await };
+            let fresh = resent || asked.once;
+            let waiting = if fresh { None } else { self.pool.take(&endpoint.origin, began).await };
             let sender = match waiting {
                 Some(sender) => sender,
                 None => {
@@ -203,7 +214,7 @@ impl Network {
                         connection.map(|connection| Lease { pool: pool.clone(), origin: origin.clone(), connection });
                     return Ok(Reply::over(answer, lease, resent));
                 }
-                Err(error) if !resent && began.elapsed() < STALE_WITHIN && fault::is_stale(&error, track) => {
+                Err(error) if !fresh && began.elapsed() < STALE_WITHIN && fault::is_stale(&error, track) => {
                     tracing::debug!("a pooled connection was dead, sending once more on a fresh one");
                     resent = true;
                 }
@@ -213,9 +224,21 @@ impl Network {
     }
 }
 
+/// What [`Dispatcher::send_once`] sends.
+pub(crate) struct Once {
+    pub(crate) method: Method,
+    /// Content type of the body.
+    pub(crate) kind: HeaderValue,
+    pub(crate) body: Bytes,
+    pub(crate) allow_private: bool,
+}
+
 /// A request before it has a connection.
 struct Asked<'a> {
-    target: &'a Target,
+    authorization: Option<&'a HeaderValue>,
+    allow_private: bool,
+    /// Whether it must not go out twice, nor over a connection that may be dead already.
+    once: bool,
     method: Method,
     from_client: Option<&'a HeaderMap>,
     kind: Option<HeaderValue>,
@@ -223,7 +246,21 @@ struct Asked<'a> {
     body: Bytes,
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// A request to a target, with nothing of a client's and for JSON.
+    fn of(target: &'a Target, method: Method, body: Bytes) -> Self {
+        Self {
+            authorization: Some(&target.authorization),
+            allow_private: target.allow_private,
+            once: false,
+            method,
+            from_client: None,
+            kind: None,
+            accept: JSON,
+            body,
+        }
+    }
+
     /// All headers but `host`.
     fn headers(&self) -> HeaderMap {
         let mut headers = self.from_client.map_or_else(HeaderMap::new, headers::outbound);
@@ -232,7 +269,9 @@ impl Asked<'_> {
         }
         headers.entry(ACCEPT).or_insert_with(|| self.accept.clone());
         headers.insert(USER_AGENT, US);
-        headers.insert(AUTHORIZATION, self.target.authorization.clone());
+        if let Some(authorization) = self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
         headers.insert(ACCEPT_ENCODING, IDENTITY);
         headers
     }

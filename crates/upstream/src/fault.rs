@@ -52,6 +52,17 @@ pub(crate) fn head_timed_out(track: &Track) -> TransportFault {
     TransportFault { phase, fault: Fault::TimedOut, sent, received: 0, detail: detail.to_owned() }
 }
 
+/// Facts of a body that didn't come in time.
+pub(crate) fn body_timed_out() -> TransportFault {
+    TransportFault {
+        phase: Phase::Body,
+        fault: Fault::TimedOut,
+        sent: Sent::Response,
+        received: 0,
+        detail: "the answer's body didn't arrive in time".to_owned(),
+    }
+}
+
 /// Facts of an address that isn't dialled.
 pub(crate) fn refused(refused: Refused) -> TransportFault {
     TransportFault {

@@ -9,6 +9,7 @@ pub mod models;
 pub mod observe;
 pub mod reply;
 pub mod target;
+pub mod token;
 pub mod try_chat;
 
 mod fault;
@@ -19,4 +20,5 @@ pub use dispatch::{BuildError, DispatchConfig, Dispatcher, Limits, Outbound};
 pub use exchange::Exchange;
 pub use reply::Reply;
 pub use target::{Target, TargetFault};
+pub use token::{Granted, TokenFault};
 pub use try_chat::Tried;
