@@ -97,8 +97,8 @@ impl Bench {
         let position = self.admin().config_position().await;
         wait_until(Duration::from_secs(20), "the fold goes by the newest edit", async || {
             let all = self.fleet.events().await;
-            let markers = all.iter().filter(|event| event["type"] == "config_applied");
-            let newest = markers.filter_map(|event| event["data"]["position"].as_u64()).max();
+            let markers = all.iter().filter(|event| event.get("type").is_some_and(|kind| kind == "config_applied"));
+            let newest = markers.filter_map(|event| event.pointer("/data/position")?.as_u64()).max();
             until(newest >= Some(position), || format!("{newest:?} of {position}"))
         })
         .await;

@@ -1,5 +1,6 @@
 //! The routes under `/api/v1`, one file per subject.
 
+mod accounts;
 mod admin_tokens;
 mod apply;
 mod channels;
@@ -9,6 +10,7 @@ mod interventions;
 mod keys;
 mod named;
 mod policy;
+mod prices;
 mod requests;
 mod routes;
 mod rules;
@@ -26,7 +28,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use http::StatusCode;
 use serde_json::{Map, Value};
-use waybill_event::config::{Channel, Group, Key, Route};
+use waybill_event::config::{Account, Channel, Group, Key, Route};
 
 use self::view::Subject;
 use crate::State;
@@ -48,6 +50,11 @@ pub fn router(state: State) -> Router {
         .route("/channels/{id}/disable", post(named::disable::<Channel>))
         .route("/channels/{id}/test", post(channels::upstream::test))
         .route("/channels/{id}/fetch-models", post(channels::upstream::fetch_models))
+        .route("/accounts", get(named::list::<Account>).post(accounts::create))
+        .route("/accounts/{id}", get(named::show::<Account>).patch(accounts::edit).delete(named::end::<Account>))
+        .route("/accounts/{id}/enable", post(named::enable::<Account>))
+        .route("/accounts/{id}/disable", post(named::disable::<Account>))
+        .route("/prices", get(prices::list).put(prices::set).delete(prices::clear))
         .route("/groups", get(named::list::<Group>).post(groups::create))
         .route("/groups/{id}", get(named::show::<Group>).patch(groups::edit).delete(named::end::<Group>))
         .route("/groups/{id}/enable", post(named::enable::<Group>))

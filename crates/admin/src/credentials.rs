@@ -7,10 +7,10 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::catalog::Rejection;
-use waybill_event::ChannelId;
 use waybill_event::config::CredentialRef;
+use waybill_event::{Source, SourceKind};
 use waybill_journal::{AppendError, Expect, Log, Record, Start, Stream};
-use waybill_secret::{ExposeSecret, SecretString, Vault};
+use waybill_secret::{ExposeSecret, OauthCredential, SecretString, Vault};
 
 use crate::edit::EditError;
 
@@ -18,7 +18,22 @@ use crate::edit::EditError;
 const CREDENTIAL_BYTES: usize = 8 * 1024;
 /// Sends of one sealed credential while nobody can tell whether it was stored; the message id makes them one.
 const SENDS: usize = 3;
-const CHANNEL: &str = "channel";
+
+/// A credential that isn't sealed yet.
+pub enum Credential {
+    /// The key of a channel.
+    Key(SecretString),
+    /// The tokens of an account.
+    Login(Box<OauthCredential>),
+}
+
+/// The word for the kind of a source, as subjects have it.
+const fn kind(source: Source) -> &'static str {
+    match source.kind {
+        SourceKind::Channel => "channel",
+        SourceKind::Account => "account",
+    }
+}
 
 /// Where credentials go and come from.
 #[derive(Clone)]
@@ -59,24 +74,38 @@ impl Credentials {
 
     /// Tells equal credentials from different ones.
     #[must_use]
-    pub fn fingerprint(&self, credential: &SecretString) -> String {
-        self.vault.ring().fingerprint(credential).as_str().to_owned()
+    pub fn fingerprint(&self, credential: &Credential) -> String {
+        let text = match credential {
+            Credential::Key(key) => key,
+            Credential::Login(login) => &login.access,
+        };
+        self.vault.ring().fingerprint(text).as_str().to_owned()
     }
 
     /// The opened credential, if this process has it already.
     #[must_use]
-    pub fn open(&self, channel: ChannelId, credential: &CredentialRef) -> Option<Arc<SecretString>> {
-        self.vault.get(CHANNEL, channel.get(), credential.revision)
+    pub fn open(&self, source: Source, credential: &CredentialRef) -> Option<Arc<SecretString>> {
+        match source.kind {
+            SourceKind::Channel => self.vault.get(kind(source), source.id, credential.revision),
+            SourceKind::Account => {
+                let tokens = self.vault.account(source.id, credential.revision)?;
+                Some(Arc::new(tokens.credential.access.clone()))
+            }
+        }
     }
 
-    /// Seals a credential for a channel and appends it.
+    /// Seals a credential for a source and appends it.
     ///
     /// # Errors
     /// [`EditError`]: it can't be sealed, or the log doesn't take it.
-    pub async fn store(&self, channel: ChannelId, credential: &SecretString) -> Result<CredentialRef, EditError> {
-        let sealed = self.vault.seal(CHANNEL, channel.get(), credential).map_err(EditError::Seal)?;
+    pub async fn store(&self, source: Source, credential: &Credential) -> Result<CredentialRef, EditError> {
+        let sealed = match credential {
+            Credential::Key(key) => self.vault.seal(kind(source), source.id, key),
+            Credential::Login(login) => self.vault.seal_account(source.id, login, None),
+        };
+        let sealed = sealed.map_err(EditError::Seal)?;
         let record = Record {
-            subject: Vault::subject(CHANNEL, channel.get()),
+            subject: Vault::subject(kind(source), source.id),
             message_id: Some(uuid::Uuid::now_v7().to_string()),
             payload: Bytes::from(sealed),
         };

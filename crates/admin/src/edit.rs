@@ -18,7 +18,7 @@ use waybill_secret::{RandomError, SealError};
 use crate::clock::Clock;
 use crate::fold::{Behind, Fold};
 
-pub use wish::{ChannelWish, ManifestWish, Wish};
+pub use wish::{ManifestWish, SourceWish, Wish};
 
 /// How often an edit is decided again because others edited meanwhile.
 const DECISIONS: usize = 5;

@@ -4,6 +4,7 @@
 //! the newest event of each subject.
 
 pub mod abilities;
+pub mod account;
 pub mod admin_token;
 pub mod channel;
 pub mod command;
@@ -13,9 +14,11 @@ pub mod intervention;
 pub mod key;
 pub mod manifest;
 pub mod policy;
+pub mod price;
 pub mod route;
 pub mod rules;
 pub mod snapshot;
+pub mod source_entity;
 
 mod check;
 mod entity;
@@ -24,11 +27,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use waybill_event::config::{
-    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, PolicyScope,
-    RequestPolicy, Route, Rules, SelectorPolicy, StoredHash,
+    Account, AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, PolicyScope,
+    Price, RequestPolicy, Route, Rules, SelectorPolicy, StoredHash,
 };
 use waybill_event::{
-    AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, RouteId, Scope, Source, SourceKind,
+    AccountId, AdminTokenId, Body, ChannelId, ConfigPosition, Event, GroupId, KeyId, RouteId, Scope, Source, SourceKind,
 };
 
 use crate::selector::ByHand;
@@ -39,6 +42,7 @@ pub use command::{Command, Rejection, decide};
 pub use group::GroupRef;
 pub use route::{Resolved, ResolvedTarget};
 pub use snapshot::{Authorised, Denied, Snapshot};
+pub use source_entity::SourceEntity;
 
 /// Entities of one kind by id. Shared, so that a clone of the catalogue copies nothing until it is changed.
 pub type Kept<K, T> = Arc<BTreeMap<K, Arc<T>>>;
@@ -48,6 +52,8 @@ pub type Kept<K, T> = Arc<BTreeMap<K, Arc<T>>>;
 pub struct Highest {
     /// Of channels.
     pub channel: u64,
+    /// Of accounts.
+    pub account: u64,
     /// Of groups.
     pub group: u64,
     /// Of client keys.
@@ -77,6 +83,10 @@ pub struct Catalog {
     pub position: ConfigPosition,
     /// Channels.
     pub channels: Kept<ChannelId, Channel>,
+    /// Accounts.
+    pub accounts: Kept<AccountId, Account>,
+    /// Prices by model.
+    pub prices: Kept<String, Price>,
     /// Groups.
     pub groups: Kept<GroupId, Group>,
     /// Client keys.
@@ -106,6 +116,24 @@ pub struct Replaced<T> {
     pub new: Option<Arc<T>>,
 }
 
+/// What an edit replaced by what, of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplacedSource {
+    /// The entity before.
+    pub old: Option<SourceEntity>,
+    /// The entity after.
+    pub new: Option<SourceEntity>,
+}
+
+impl<T> From<Replaced<T>> for ReplacedSource
+where
+    SourceEntity: From<Arc<T>>,
+{
+    fn from(Replaced { old, new }: Replaced<T>) -> Self {
+        Self { old: old.map(Into::into), new: new.map(Into::into) }
+    }
+}
+
 /// What folding an event did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
@@ -113,8 +141,10 @@ pub enum Applied {
     Known,
     /// Progress stopped at an edit that can't be read here (this one or an earlier one): nothing.
     Blocked,
-    /// A channel changed.
-    Channel(Replaced<Channel>),
+    /// A source changed: a channel or an account.
+    Source(ReplacedSource),
+    /// A price changed.
+    Price(Replaced<Price>),
     /// A group changed.
     Group(Replaced<Group>),
     /// A client key changed.
@@ -177,8 +207,13 @@ impl Catalog {
         match change {
             ConfigChange::Channel(c) => {
                 self.highest.channel = self.highest.channel.max(c.state.id.get());
-                Applied::Channel(replace(&mut self.channels, c.state.id, c))
+                Applied::Source(replace(&mut self.channels, c.state.id, c).into())
             }
+            ConfigChange::Account(c) => {
+                self.highest.account = self.highest.account.max(c.state.id.get());
+                Applied::Source(replace(&mut self.accounts, c.state.id, c).into())
+            }
+            ConfigChange::Price(c) => Applied::Price(replace(&mut self.prices, c.state.model.clone(), c)),
             ConfigChange::Group(c) => {
                 self.highest.group = self.highest.group.max(c.state.id.get());
                 Applied::Group(replace(&mut self.groups, c.state.id, c))
@@ -215,7 +250,7 @@ impl Catalog {
     /// provider's and its own.
     #[must_use]
     pub fn selector_policy(&self, source: Source) -> SelectorPolicy {
-        let provider = self.channel_of(source).map(|channel| channel.provider.clone());
+        let provider = self.entity(source).map(|entity| entity.provider().to_owned());
         let provider = provider.map(|provider| PolicyScope::Provider { provider });
         let scopes = [Some(PolicyScope::Global), provider, Some(PolicyScope::Source { source })];
         let set = scopes.into_iter().flatten().filter_map(|scope| self.policies.get(&scope));
@@ -256,12 +291,35 @@ impl Catalog {
         Rulebook::of(self.rules.values().map(AsRef::as_ref)).unwrap_or_default()
     }
 
-    /// The channel that a source is, if it is one and lives.
+    /// The entity of a source, if it lives.
     #[must_use]
-    pub fn channel_of(&self, source: Source) -> Option<&Arc<Channel>> {
+    pub fn entity(&self, source: Source) -> Option<SourceEntity> {
         match source.kind {
-            SourceKind::Channel => self.channels.get(&ChannelId::new(source.id)),
-            SourceKind::Account => None,
+            SourceKind::Channel => self.channels.get(&ChannelId::new(source.id)).cloned().map(Into::into),
+            SourceKind::Account => self.accounts.get(&AccountId::new(source.id)).cloned().map(Into::into),
+        }
+    }
+
+    /// The entities of all sources: channels first.
+    pub fn entities(&self) -> impl Iterator<Item = SourceEntity> + '_ {
+        let channels = self.channels.values().cloned().map(SourceEntity::from);
+        channels.chain(self.accounts.values().cloned().map(SourceEntity::from))
+    }
+
+    /// The source that a text names: `channel:ID`, `account:ID`, or the name of either kind, after its word or bare. A bare
+    /// name that both kinds have names the channel.
+    #[must_use]
+    pub fn source_named(&self, text: &str) -> Option<Source> {
+        let channel = |name: &str| self.channel_named(name).map(|channel| channel.source());
+        let account = |name: &str| self.account_named(name).map(|account| account.source());
+        if let Ok(source) = text.parse::<Source>() {
+            return self.entity(source).map(|entity| entity.source());
+        }
+        let bare = || channel(text).or_else(|| account(text));
+        match text.split_once(':') {
+            Some(("channel", name)) => channel(name).or_else(bare),
+            Some(("account", name)) => account(name).or_else(bare),
+            _ => bare(),
         }
     }
 
@@ -275,6 +333,12 @@ impl Catalog {
     #[must_use]
     pub fn channel_named(&self, name: &str) -> Option<&Arc<Channel>> {
         self.channels.values().find(|channel| channel.name == name)
+    }
+
+    /// The living account of this name.
+    #[must_use]
+    pub fn account_named(&self, name: &str) -> Option<&Arc<Account>> {
+        self.accounts.values().find(|account| account.name == name)
     }
 
     /// The living client key of this name.
@@ -300,6 +364,12 @@ impl Catalog {
     pub fn next_channel_id(&self) -> ChannelId {
         ChannelId::new(self.highest.channel + 1)
     }
+
+    /// The id that the next new account gets.
+    #[must_use]
+    pub fn next_account_id(&self) -> AccountId {
+        AccountId::new(self.highest.account + 1)
+    }
 }
 
 /// The subject of an edit in `WB_CONFIG`.
@@ -310,8 +380,9 @@ pub fn subject(change: &ConfigChange) -> String {
 }
 
 /// The words for the kinds of entities, as subjects and answers have them.
-pub const ENTITIES: [&str; 8] = [
+pub const ENTITIES: [&str; 10] = [
     Channel::ENTITY,
+    Account::ENTITY,
     Group::ENTITY,
     Key::ENTITY,
     AdminToken::ENTITY,
@@ -319,6 +390,7 @@ pub const ENTITIES: [&str; 8] = [
     Route::ENTITY,
     Intervention::ENTITY,
     Rules::ENTITY,
+    Price::ENTITY,
 ];
 
 #[cfg(test)]

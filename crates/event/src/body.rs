@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::config::{
-    AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, Route, Rules,
+    Account, AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Intervention, Key, Policy, Price,
+    Route, Rules,
 };
 use crate::control::{
     BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
@@ -128,6 +129,8 @@ macro_rules! bodies {
                         ConfigChange::Route(c) => c.serialize(serializer),
                         ConfigChange::Intervention(c) => c.serialize(serializer),
                         ConfigChange::Rules(c) => c.serialize(serializer),
+                        ConfigChange::Account(c) => c.serialize(serializer),
+                        ConfigChange::Price(c) => c.serialize(serializer),
                     },
                     Self::Unknown(unknown) => unknown.data.serialize(serializer),
                 }
@@ -196,6 +199,8 @@ fn config_version(change: &ConfigChange) -> u16 {
         ConfigChange::Route(_) => Route::VERSION,
         ConfigChange::Intervention(_) => Intervention::VERSION,
         ConfigChange::Rules(_) => Rules::VERSION,
+        ConfigChange::Account(_) => Account::VERSION,
+        ConfigChange::Price(_) => Price::VERSION,
     }
 }
 
@@ -226,6 +231,8 @@ fn read_config(kind: &str, version: u16, data: &RawValue) -> Option<Result<Confi
         Route::ENTITY => read_changed(change, version, data).map(ConfigChange::Route),
         Intervention::ENTITY => read_changed(change, version, data).map(ConfigChange::Intervention),
         Rules::ENTITY => read_changed(change, version, data).map(ConfigChange::Rules),
+        Account::ENTITY => read_changed(change, version, data).map(ConfigChange::Account),
+        Price::ENTITY => read_changed(change, version, data).map(ConfigChange::Price),
         _ => return None,
     };
     Some(read)

@@ -1,25 +1,30 @@
 //! Configuration as facts: each event holds the whole new state of one entity, what changed, and who did it why.
 
+pub mod account;
 pub mod capabilities;
 pub mod channel;
 pub mod group;
 pub mod intervention;
 pub mod key;
 pub mod policy;
+pub mod price;
 pub mod route;
 pub mod rules;
 
 use serde::{Deserialize, Serialize};
 
+pub use account::{Account, Platform, SessionWindow};
 pub use capabilities::{Capabilities, Capability};
 pub use channel::{Channel, ChannelModel, CheckBy, CredentialRef, Limits, ProbeSettings};
 pub use group::Group;
 pub use intervention::{HeldOpen, Intervention};
 pub use key::{AdminToken, Key, StoredHash};
 pub use policy::{
-    BreakerOverrides, BreakerPolicy, FactorBands, MidStream, OnAllUnavailable, Policy, PolicyScope, RequestOverrides,
-    RequestPolicy, RetryBudgetPolicy, RetryUnknown, SelectorOverrides, SelectorPolicy, Strategy,
+    BreakerOverrides, BreakerPolicy, FactorBands, FailOverKinds, MidStream, OnAllUnavailable, OnOutage, Policy,
+    PolicyScope, RequestOverrides, RequestPolicy, RetryBudgetPolicy, RetryUnknown, SelectorOverrides, SelectorPolicy,
+    Strategy,
 };
+pub use price::Price;
 pub use route::{Route, Target};
 pub use rules::{Preset, RuleLayer, Rules};
 
@@ -105,6 +110,10 @@ pub enum ConfigChange {
     Intervention(Changed<Intervention>),
     /// Of the rules of a scope.
     Rules(Changed<Rules>),
+    /// Of an account.
+    Account(Changed<Account>),
+    /// Of a price.
+    Price(Changed<Price>),
 }
 
 impl ConfigChange {
@@ -120,6 +129,8 @@ impl ConfigChange {
             Self::Route(c) => (Route::ENTITY, c.state.subject_id()),
             Self::Intervention(c) => (Intervention::ENTITY, c.state.subject_id()),
             Self::Rules(c) => (Rules::ENTITY, c.state.subject_id()),
+            Self::Account(c) => (Account::ENTITY, c.state.subject_id()),
+            Self::Price(c) => (Price::ENTITY, c.state.subject_id()),
         }
     }
 
@@ -135,6 +146,8 @@ impl ConfigChange {
             Self::Route(c) => c.change,
             Self::Intervention(c) => c.change,
             Self::Rules(c) => c.change,
+            Self::Account(c) => c.change,
+            Self::Price(c) => c.change,
         }
     }
 
@@ -150,6 +163,8 @@ impl ConfigChange {
             Self::Route(c) => c.state.version(),
             Self::Intervention(c) => c.state.version(),
             Self::Rules(c) => c.state.version(),
+            Self::Account(c) => c.state.version(),
+            Self::Price(c) => c.state.version(),
         }
     }
 
@@ -165,6 +180,8 @@ impl ConfigChange {
             Self::Route(c) => &c.changed,
             Self::Intervention(c) => &c.changed,
             Self::Rules(c) => &c.changed,
+            Self::Account(c) => &c.changed,
+            Self::Price(c) => &c.changed,
         }
     }
 }

@@ -15,6 +15,9 @@ pub mod kind {
     /// An API key at a base URL.
     #[derive(Debug, Clone, Copy)]
     pub enum Channel {}
+    /// A subscription's login.
+    #[derive(Debug, Clone, Copy)]
+    pub enum Account {}
     /// An access and pricing domain.
     #[derive(Debug, Clone, Copy)]
     pub enum Group {}
@@ -37,6 +40,8 @@ pub struct Id<K> {
 
 /// Id of a channel.
 pub type ChannelId = Id<kind::Channel>;
+/// Id of an account.
+pub type AccountId = Id<kind::Account>;
 /// Id of a group.
 pub type GroupId = Id<kind::Group>;
 /// Id of a client key.

@@ -19,7 +19,7 @@ pub mod traffic;
 pub use body::Body;
 pub use envelope::{Actor, DecodeError, Draft, Event, decode_batch, decode_one};
 pub use failure::{FailureKind, FallbackReason};
-pub use id::{AdminTokenId, ChannelId, GroupId, Id, KeyId, RequestId, RouteId};
+pub use id::{AccountId, AdminTokenId, ChannelId, GroupId, Id, KeyId, RequestId, RouteId};
 pub use identity::{Boot, Identity, Mark, ProducerId};
 pub use money::{NanoUsd, TokenCount};
 pub use position::{ConfigPosition, Position};

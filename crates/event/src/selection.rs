@@ -38,6 +38,14 @@ pub enum SkipReason {
     HeldOpen,
     /// A further try would strain what is ill already: the retry budget of the target model is spent.
     RetryBudget,
+    /// As many requests as it may have at once are in flight there.
+    Concurrency,
+    /// It was asked as often within a minute as it may be.
+    Rpm,
+    /// The session has spent there what it may within its window.
+    SessionWindow,
+    /// It is of another kind than the source that was asked first, and the policy keeps to one kind.
+    OtherKind,
 }
 
 impl SkipReason {
@@ -58,7 +66,17 @@ impl SkipReason {
             Self::Probing => "probing",
             Self::HeldOpen => "held_open",
             Self::RetryBudget => "retry_budget",
+            Self::Concurrency => "concurrency",
+            Self::Rpm => "rpm",
+            Self::SessionWindow => "session_window",
+            Self::OtherKind => "other_kind",
         }
+    }
+
+    /// Whether the source is merely full: it would serve, only not now.
+    #[must_use]
+    pub const fn is_full(self) -> bool {
+        matches!(self, Self::Concurrency | Self::Rpm | Self::SessionWindow)
     }
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::ChannelId;
+use crate::id::{AccountId, ChannelId};
 
 /// The kinds of sources, each with its own id space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +29,12 @@ pub struct Source {
 impl From<ChannelId> for Source {
     fn from(id: ChannelId) -> Self {
         Self { kind: SourceKind::Channel, id: id.get() }
+    }
+}
+
+impl From<AccountId> for Source {
+    fn from(id: AccountId) -> Self {
+        Self { kind: SourceKind::Account, id: id.get() }
     }
 }
 

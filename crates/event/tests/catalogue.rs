@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use waybill_event::Body;
 use waybill_event::config::Change;
 
-const ENTITIES: [&str; 8] = ["channel", "group", "key", "admin_token", "policy", "route", "intervention", "rules"];
+const ENTITIES: [&str; 10] =
+    ["channel", "account", "group", "key", "admin_token", "policy", "route", "intervention", "rules", "price"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

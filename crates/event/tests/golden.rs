@@ -13,7 +13,8 @@ use waybill_event::{Body, Event, Identity, decode_batch, decode_one};
 
 /// Types that are not known here, kept to see that they stay whole.
 const FOREIGN: [&str; 3] = ["quota_exceeded.v3", "attempt_finished.v999", "channel_edited.v2"];
-const ENTITIES: [&str; 8] = ["channel", "group", "key", "admin_token", "policy", "route", "intervention", "rules"];
+const ENTITIES: [&str; 10] =
+    ["channel", "account", "group", "key", "admin_token", "policy", "route", "intervention", "rules", "price"];
 
 fn stored() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

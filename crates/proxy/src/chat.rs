@@ -14,11 +14,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::{Candidate, Waiting};
-use waybill_domain::catalog::Resolved;
+use waybill_domain::catalog::{Resolved, SourceEntity};
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
-use waybill_event::config::{Channel, MidStream};
+use waybill_event::config::MidStream;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
 use waybill_wire::headers;
@@ -132,15 +132,15 @@ impl Walk {
         let Some(running) = self.record.running() else {
             return local("unknown", Heard::default());
         };
-        let channel = &running.channel;
-        let Some(target) = self.replica.target(channel) else {
-            return local(&channel.provider, Heard::default());
+        let entity = &running.entity;
+        let Some(target) = self.replica.target(entity) else {
+            return local(entity.provider(), Heard::default());
         };
         let wanted = &self.wanted;
         attempt(Ask {
             dispatcher: &self.replica.dispatcher,
             target: &target,
-            provider: &channel.provider,
+            provider: entity.provider(),
             headers: &wanted.headers,
             body: splice_model(&wanted.body, wanted.model_span.clone(), &running.order.candidate.upstream_model),
             stream: wanted.stream,
@@ -215,14 +215,14 @@ impl Walk {
         self.record.machine().next(now, self.course.as_mut(), &mut recheck)
     }
 
-    /// Makes an order ready for its dispatch: its channel as it is now, and the permit if it is a probe. An order that
+    /// Makes an order ready for its dispatch: its source as it is now, and the permit if it is a probe. An order that
     /// can't be carried out is passed over.
     async fn ready(&mut self, mut order: Order) -> Result<Running, Step> {
         loop {
             match prepare(&self.replica, &self.wanted, &self.course.wish().route, &order).await {
-                Ok((channel, permit)) => {
+                Ok((entity, permit)) => {
                     self.course.settle(Some(&order));
-                    return Ok(self.record.prepare(order, channel, permit, &mut self.course));
+                    return Ok(self.record.prepare(order, entity, permit, &mut self.course));
                 }
                 Err(why) => {
                     self.record.machine().passed_over(why);
@@ -268,7 +268,7 @@ impl Walk {
         let running = self.record.running();
         let limits = running.map(|r| r.order.limits);
         Settings {
-            provider: running.map_or_else(String::new, |r| r.channel.provider.clone()),
+            provider: running.map_or_else(String::new, |r| r.entity.provider().to_owned()),
             idle: limits.and_then(|l| l.idle).unwrap_or(Duration::from_secs(60)),
             total: self.record.deadline(),
             include_usage: self.wanted.include_usage,
@@ -319,25 +319,25 @@ impl Walk {
     }
 }
 
-/// What an order needs to be carried out: its channel as it is now, and the permit if it is a probe or tries a limit again.
+/// What an order needs to be carried out: its source as it is now, and the permit if it is a probe or tries a limit again.
 async fn prepare(
     replica: &Replica,
     wanted: &Wanted,
     route: &Resolved,
     order: &Order,
-) -> Result<(Arc<Channel>, Option<Permit>), SkipReason> {
-    let channel = wanted.channel(replica, route, &order.candidate)?;
-    if replica.target(&channel).is_none() {
+) -> Result<(SourceEntity, Option<Permit>), SkipReason> {
+    let entity = wanted.entity(replica, route, &order.candidate)?;
+    if replica.target(&entity).is_none() {
         return Err(SkipReason::NoCredential);
     }
     let candidate = &order.candidate;
     let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
         (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
         (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
-        (None, Some(_) | None) => return Ok((channel, None)),
+        (None, Some(_) | None) => return Ok((entity, None)),
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
-        Claim::Granted(permit) => Ok((channel, Some(permit))),
+        Claim::Granted(permit) => Ok((entity, Some(permit))),
         Claim::Taken => Err(taken),
     }
 }

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
-use waybill_domain::catalog::{Applied, Replaced, UnknownEdit};
-use waybill_domain::selector::{Revisions, SourceState};
-use waybill_event::config::Channel;
+use waybill_domain::catalog::{Applied, ReplacedSource, UnknownEdit};
+use waybill_domain::selector::SourceState;
 use waybill_event::{ConfigPosition, Source, decode_one};
 use waybill_journal::presence::Presence;
 use waybill_journal::{Bucket, Journal, Message, Start, Stream, Watched};
@@ -63,14 +62,14 @@ fn edit(replica: &Replica, message: &Message) {
     }
     replica.snapshot.store(Arc::new(next));
     match applied {
-        Applied::Channel(Replaced { new: Some(channel), .. }) => {
-            replica.views.adopt(channel.source(), revisions(&channel))
+        Applied::Source(ReplacedSource { new: Some(entity), .. }) => {
+            replica.views.adopt(entity.source(), entity.revisions());
         }
-        Applied::Channel(Replaced { old: Some(channel), new: None }) => {
-            replica.views.forget(channel.source());
-            replica.forget_target(channel.source());
+        Applied::Source(ReplacedSource { old: Some(entity), new: None }) => {
+            replica.views.forget(entity.source());
+            replica.forget_target(entity.source());
         }
-        Applied::Channel(Replaced { old: None, new: None })
+        Applied::Source(ReplacedSource { old: None, new: None })
         | Applied::Known
         | Applied::Blocked
         | Applied::Group(_)
@@ -78,17 +77,11 @@ fn edit(replica: &Replica, message: &Message) {
         | Applied::AdminToken(_)
         | Applied::Policy(_)
         | Applied::Route(_)
+        | Applied::Price(_)
         | Applied::Intervention(_)
         | Applied::Rules(_) => {}
     }
     replica.tables.retain(&replica.snapshot());
-}
-
-fn revisions(channel: &Channel) -> Revisions {
-    Revisions {
-        credential: channel.credential.as_ref().map_or(0, |credential| credential.revision),
-        base_url: channel.base_url_revision,
-    }
 }
 
 /// Follows `WB_SECRET`.

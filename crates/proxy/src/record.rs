@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Machine, Order};
 use waybill_domain::candidate::Candidate;
+use waybill_domain::catalog::SourceEntity;
 use waybill_domain::needs::Missing;
 use waybill_domain::observation::Observation;
 use waybill_domain::selector::Revisions;
 use waybill_domain::verdict::{FailureRecord, Verdict};
-use waybill_event::config::Channel;
 use waybill_event::money::{TokenCount, Usage};
 use waybill_event::selection::TableHash;
 use waybill_event::traffic::{Evidence, RequestAdmitted, Shadow};
@@ -42,8 +42,8 @@ const MAX_MODEL_BYTES: usize = 256;
 pub struct Running {
     /// The order.
     pub order: Order,
-    /// The channel it goes to.
-    pub channel: Arc<Channel>,
+    /// The source it goes to, as it is configured.
+    pub entity: SourceEntity,
     /// The model, as groups and routes name it.
     model: Arc<str>,
     /// The table it was drawn from, where that isn't the one of the admission.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
-use waybill_domain::catalog::Snapshot;
-use waybill_event::config::{Channel, Key, StoredHash};
-use waybill_event::{LogTime, RequestId, Source};
+use waybill_domain::catalog::{Snapshot, SourceEntity};
+use waybill_event::config::{Key, StoredHash};
+use waybill_event::{LogTime, RequestId, Source, SourceKind};
 use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
 use waybill_journal::presence::Others;
@@ -67,6 +67,9 @@ pub struct Parts {
     pub dice: Dice,
 }
 
+/// What a target was made of: the version of its source's entity, and the revision of the credential.
+type Made = (u64, u64);
+
 /// One replica.
 pub struct Replica {
     pub(crate) snapshot: ArcSwap<Snapshot>,
@@ -84,7 +87,7 @@ pub struct Replica {
     pub(crate) limits: Limits,
     pub(crate) dice: Dice,
     pub(crate) known: Known,
-    targets: RwLock<HashMap<Source, (u64, Arc<Target>)>>,
+    targets: RwLock<HashMap<Source, (Made, Arc<Target>)>>,
     draining: AtomicBool,
     stopping: CancellationToken,
 }
@@ -226,24 +229,36 @@ impl Replica {
         })
     }
 
-    /// Where attempts at a channel go, with its credential; `None` while this replica doesn't have the credential that
+    /// Where attempts at a source go, with its credential; `None` while this replica doesn't have the credential that
     /// the catalogue names, or can't use it.
     #[must_use]
-    pub(crate) fn target(&self, channel: &Channel) -> Option<Arc<Target>> {
-        let source = channel.source();
-        if let Some((version, target)) = self.targets.read().get(&source)
-            && *version == channel.version
+    pub(crate) fn target(&self, entity: &SourceEntity) -> Option<Arc<Target>> {
+        let (source, named) = (entity.source(), entity.credential()?.revision);
+        // The tokens of an account are refreshed without an edit: the newest that descend from the ones named count.
+        let tokens = match source.kind {
+            SourceKind::Channel => None,
+            SourceKind::Account => Some(self.vault.account(source.id, named)?),
+        };
+        let made = (entity.version(), tokens.as_ref().map_or(named, |tokens| tokens.revision));
+        if let Some((held, target)) = self.targets.read().get(&source)
+            && *held == made
         {
             return Some(target.clone());
         }
-        let credential = self.vault.get("channel", channel.id.get(), channel.credential.as_ref()?.revision)?;
-        let base_url = BaseUrl::parse(&channel.base_url).ok()?;
-        let target = Arc::new(Target::new(base_url, &credential, channel.allow_private).ok()?);
-        self.targets.write().insert(source, (channel.version, target.clone()));
+        let base_url = BaseUrl::parse(entity.base_url()).ok()?;
+        let target = match &tokens {
+            Some(tokens) => Target::new(base_url, &tokens.credential.access, entity.allow_private()).ok()?,
+            None => {
+                let key = self.vault.get(entity.kind(), source.id, named)?;
+                Target::new(base_url, &key, entity.allow_private()).ok()?
+            }
+        };
+        let target = Arc::new(target);
+        self.targets.write().insert(source, (made, target.clone()));
         Some(target)
     }
 
-    /// Forgets the target of a channel that is gone.
+    /// Forgets the target of a source that is gone.
     pub(crate) fn forget_target(&self, source: Source) {
         self.targets.write().remove(&source);
     }

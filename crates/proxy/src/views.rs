@@ -89,7 +89,7 @@ impl Views {
     #[must_use]
     pub fn judge(&self, catalog: &Catalog, ability: &Ability, now: LogTime) -> Row {
         let entry = self.of(ability.source);
-        let load = Load { in_flight: entry.fleet_wide(), max_concurrent: ability.channel.limits.max_concurrent };
+        let load = Load { in_flight: entry.fleet_wide(), max_concurrent: ability.entity.limits().max_concurrent };
         let view = entry.view.lock();
         let by_hand = catalog.by_hand(ability.source, &ability.upstream_model);
         Row::judge(ability, Some(&view), load, by_hand, now)

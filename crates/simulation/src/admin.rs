@@ -70,6 +70,8 @@ impl Admin {
             hash: secrets::hash(1),
             models: Vec::new(),
             expires_at: None,
+            limits: Default::default(),
+            user_limits: Default::default(),
             enabled: true,
         };
         self.edit(&Command::Key(key::Command::Issue(Box::new(new))));

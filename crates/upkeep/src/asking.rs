@@ -1,14 +1,12 @@
 //! One probe or check, from the permit to the record.
 
-use std::sync::Arc;
-
+use waybill_domain::catalog::SourceEntity;
 use waybill_domain::probing::Purpose;
 use waybill_domain::verdict::Rulebook;
-use waybill_event::config::{Channel, CheckBy};
+use waybill_event::config::CheckBy;
 use waybill_event::control::{CheckEvidence, ProbeFinished, ProbeOf, SourceChecked};
 use waybill_event::{Body, ConfigPosition, Draft, FailureKind, LogTime, Scope};
 
-use crate::known::revisions;
 use crate::permit::{NotNow, Permit};
 use crate::probe::{PROBE_LIFE, Probed, brings_back};
 use crate::runner::{ASK_AGAIN, Upkeep};
@@ -17,7 +15,7 @@ use crate::schedule::Wanted;
 /// What is due, with what was known when it was.
 pub(crate) struct Asked {
     pub(crate) wanted: Wanted,
-    pub(crate) channel: Arc<Channel>,
+    pub(crate) entity: SourceEntity,
     pub(crate) config: ConfigPosition,
     pub(crate) rules: Rulebook,
 }
@@ -36,10 +34,10 @@ impl Upkeep {
             Err(NotNow::Until { until }) => return Done { wanted: asked.wanted, next: until },
             Err(error @ NotNow::Store { .. }) => return self.unready(asked.wanted, &error.to_string()),
         };
-        let Asked { wanted, channel, rules, .. } = &asked;
+        let Asked { wanted, entity, rules, .. } = &asked;
         let probed = match wanted.purpose {
-            Purpose::Disabled => self.prober.probe(rules, channel, permit.tries(), now).await,
-            Purpose::Check { .. } => self.prober.check(rules, channel, now).await,
+            Purpose::Disabled => self.prober.probe(rules, entity, permit.tries(), now).await,
+            Purpose::Check { .. } => self.prober.check(rules, entity, now).await,
         };
         let probed = match probed {
             Ok(probed) => probed,
@@ -59,11 +57,11 @@ impl Upkeep {
     }
 
     fn probed(&self, asked: &Asked, permit: &Permit, probed: Probed) {
-        let Asked { wanted, channel, .. } = asked;
+        let Asked { wanted, entity, .. } = asked;
         let kind = probed.verdict.kind;
         let ok = brings_back(kind);
         tracing::info!(source = %wanted.source, %kind, ok, probe = permit.tries(), "a disabled source was probed");
-        let used = revisions(channel);
+        let used = entity.revisions();
         let recorded = self.record(
             asked,
             ProbeFinished {
@@ -85,17 +83,17 @@ impl Upkeep {
     }
 
     fn checked(&self, asked: &Asked, permit: &Permit, probed: Probed) {
-        let Asked { wanted, channel, .. } = asked;
+        let Asked { wanted, entity, .. } = asked;
         let kind = probed.verdict.kind;
-        let ok = match channel.probe.check_by {
+        let ok = match entity.probe().check_by {
             CheckBy::Chat => brings_back(kind),
             CheckBy::Models => kind == FailureKind::Success,
         };
-        let counts = channel.probe.checks_count;
+        let counts = entity.probe().checks_count;
         let mut unrecorded = false;
         // What says the same as before is no news, unless it is evidence.
         if counts || permit.last() != Some(kind) {
-            let used = revisions(channel);
+            let used = entity.revisions();
             let took_ms = u32::try_from(probed.took.as_millis()).unwrap_or(u32::MAX);
             let verdict = probed.verdict;
             let evidence = probed.upstream_model.filter(|_| counts).map(|upstream_model| CheckEvidence {
@@ -109,7 +107,7 @@ impl Upkeep {
                 asked,
                 SourceChecked {
                     scope: Scope { source: wanted.source, model: None },
-                    by: channel.probe.check_by,
+                    by: entity.probe().check_by,
                     ok,
                     kind,
                     rule: verdict.rule.to_string(),
@@ -135,9 +133,9 @@ impl Upkeep {
 
     /// Writes a result down; says whether that worked.
     fn record(&self, asked: &Asked, body: impl Into<Body>) -> bool {
-        let Asked { wanted, channel, config, .. } = asked;
+        let Asked { wanted, entity, config, .. } = asked;
         let draft =
-            Draft { source: Some(channel.source_ref()), config: Some(*config), ..Draft::new((self.clock)(), body) };
+            Draft { source: Some(entity.source_ref()), config: Some(*config), ..Draft::new((self.clock)(), body) };
         let appended = draft.encode().map_err(|e| e.to_string());
         let appended = appended.and_then(|event| self.outbox.append(&[event]).map_err(|e| e.to_string()));
         if let Err(error) = &appended {

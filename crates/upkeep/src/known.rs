@@ -1,13 +1,11 @@
-//! What upkeep knows: the catalogue's channels and the published state of every source.
+//! What upkeep knows: the catalogue's sources and the published state of every source.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use waybill_domain::catalog::{Applied, Snapshot, UnknownEdit};
+use waybill_domain::catalog::{Applied, Snapshot, SourceEntity, UnknownEdit};
 use waybill_domain::probing::Purpose;
-use waybill_domain::selector::{Revisions, SourceState};
-use waybill_event::config::Channel;
+use waybill_domain::selector::SourceState;
 use waybill_event::failure::Recovery;
 use waybill_event::{ConfigPosition, LogTime, Scope, Source, decode_one};
 use waybill_journal::log::Message;
@@ -55,9 +53,9 @@ impl Known {
             }
         };
         match self.snapshot.apply(&event, at) {
-            Applied::Channel(replaced) => {
-                let channel = replaced.new.as_ref().or(replaced.old.as_ref());
-                channel.map_or(About::Nothing, |channel| About::Source(channel.source()))
+            Applied::Source(replaced) => {
+                let entity = replaced.new.as_ref().or(replaced.old.as_ref());
+                entity.map_or(About::Nothing, |entity| About::Source(entity.source()))
             }
             Applied::Known
             | Applied::Blocked
@@ -66,6 +64,7 @@ impl Known {
             | Applied::AdminToken(_)
             | Applied::Policy(_)
             | Applied::Route(_)
+            | Applied::Price(_)
             | Applied::Rules(_) => About::Nothing,
             Applied::Intervention(replaced) => {
                 let done = replaced.new.as_ref().or(replaced.old.as_ref());
@@ -105,26 +104,24 @@ impl Known {
     }
 
     pub(crate) fn sources(&self) -> BTreeSet<Source> {
-        let channels = self.snapshot.catalog().channels.values().map(|channel| channel.source());
-        self.states.keys().copied().chain(channels).collect()
+        let configured = self.snapshot.catalog().entities().map(|entity| entity.source());
+        self.states.keys().copied().chain(configured).collect()
     }
 
     /// Why a source is to be probed, if it is: a verdict disabled it, probes may bring it back, no edit has voided the
     /// evidence, and configuration lets it serve.
     pub(crate) fn wanted(&self, source: Source) -> Option<Wanted> {
-        let channel = self.channel(source)?;
+        let entity = self.entity(source)?;
         let disabled = self.states.get(&source)?.disabled.as_ref()?;
         let due = disabled.recovery == Recovery::Probe
-            && channel.enabled
-            && channel.credential.is_some()
-            && !channel.models.is_empty()
-            && !disabled.revisions.older_than(revisions(channel));
+            && serves(&entity)
+            && !disabled.revisions.older_than(entity.revisions());
         due.then(|| Wanted {
             source,
             purpose: Purpose::Disabled,
             disabling: disabled.id.clone(),
             since: disabled.since,
-            version: channel.version,
+            version: entity.version(),
             asked: self.asked(source).filter(|asked| *asked >= disabled.since),
         })
     }
@@ -137,11 +134,11 @@ impl Known {
 
     /// Whether a source that serves is to be checked, and how often.
     pub(crate) fn checked(&self, source: Source, now: LogTime) -> Option<Wanted> {
-        let channel = self.channel(source)?;
-        let every = Duration::from_secs(channel.probe.check_every_s?.into());
+        let entity = self.entity(source)?;
+        let every = Duration::from_secs(entity.probe().check_every_s?.into());
         let disabled = self.states.get(&source).is_some_and(|state| state.disabled.is_some());
-        let due = channel.enabled && channel.credential.is_some() && !channel.models.is_empty() && !disabled;
-        let version = channel.version;
+        let due = serves(&entity) && !disabled;
+        let version = entity.version();
         due.then(|| Wanted {
             source,
             purpose: Purpose::Check { every },
@@ -152,15 +149,12 @@ impl Known {
         })
     }
 
-    pub(crate) fn channel(&self, source: Source) -> Option<&Arc<Channel>> {
-        self.snapshot.catalog().channel_of(source)
+    pub(crate) fn entity(&self, source: Source) -> Option<SourceEntity> {
+        self.snapshot.catalog().entity(source)
     }
 }
 
-/// The revisions of a channel's credential and base URL.
-pub(crate) fn revisions(channel: &Channel) -> Revisions {
-    Revisions {
-        credential: channel.credential.as_ref().map_or(0, |credential| credential.revision),
-        base_url: channel.base_url_revision,
-    }
+/// Whether configuration lets a source serve anything.
+fn serves(entity: &SourceEntity) -> bool {
+    entity.enabled() && entity.credential().is_some() && !entity.models().is_empty()
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use waybill_domain::catalog::SourceEntity;
 use waybill_domain::observation::{Fault, Observation, Phase, TransportFault};
 use waybill_domain::verdict::{Rulebook, Verdict};
-use waybill_event::config::{Channel, CheckBy};
+use waybill_event::config::CheckBy;
 use waybill_event::failure::{Health, Sent};
-use waybill_event::{FailureKind, LogTime};
+use waybill_event::{FailureKind, LogTime, SourceKind};
 use waybill_journal::{Log, Stream};
 use waybill_secret::{SecretString, Vault};
 use waybill_upstream::models::FetchModelsError;
@@ -56,58 +57,58 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// Probes a channel with one of its models, or with a few where the first says nothing of the channel: others each
+    /// Probes a source with one of its models, or with a few where the first says nothing of the source: others each
     /// time, so that one model's trouble hides nothing.
     pub(crate) async fn probe(
         &self,
         rules: &Rulebook,
-        channel: &Channel,
+        entity: &SourceEntity,
         tries: u32,
         now: LogTime,
     ) -> Result<Probed, Unready> {
-        let target = self.target(channel).await?;
-        let mut models = suitable::models(channel, tries).into_iter().take(MODELS);
+        let target = self.target(entity).await?;
+        let mut models = suitable::models(entity, tries).into_iter().take(MODELS);
         let begun = Instant::now();
-        let mut probed = self.chat(rules, channel, &target, models.next().unwrap_or_default(), now).await;
+        let mut probed = self.chat(rules, entity, &target, models.next().unwrap_or_default(), now).await;
         for model in models {
             if !says_of_the_model_only(&probed.verdict) || begun.elapsed() + self.each > PROBE_LIFE {
                 break;
             }
-            probed = self.chat(rules, channel, &target, model, now).await;
+            probed = self.chat(rules, entity, &target, model, now).await;
         }
         Ok(probed)
     }
 
-    /// Checks a channel that serves.
-    pub(crate) async fn check(&self, rules: &Rulebook, channel: &Channel, now: LogTime) -> Result<Probed, Unready> {
-        let target = self.target(channel).await?;
-        Ok(match channel.probe.check_by {
+    /// Checks a source that serves.
+    pub(crate) async fn check(&self, rules: &Rulebook, entity: &SourceEntity, now: LogTime) -> Result<Probed, Unready> {
+        let target = self.target(entity).await?;
+        Ok(match entity.probe().check_by {
             CheckBy::Chat => {
-                let model = suitable::models(channel, 1).into_iter().next().unwrap_or_default();
-                self.chat(rules, channel, &target, model, now).await
+                let model = suitable::models(entity, 1).into_iter().next().unwrap_or_default();
+                self.chat(rules, entity, &target, model, now).await
             }
-            CheckBy::Models => self.list(rules, channel, &target).await,
+            CheckBy::Models => self.list(rules, entity, &target).await,
         })
     }
 
     async fn chat(
         &self,
         rules: &Rulebook,
-        channel: &Channel,
+        entity: &SourceEntity,
         target: &Target,
         upstream_model: &str,
         now: LogTime,
     ) -> Probed {
         let begun = Instant::now();
-        let (provider, now_ms) = (channel.provider.as_str(), now.as_millis());
+        let (provider, now_ms) = (entity.provider(), now.as_millis());
         let tried = self.dispatcher.try_chat(target, provider, upstream_model, self.each, now_ms).await;
-        judged(rules, channel, Some(upstream_model), &tried.observation, begun)
+        judged(rules, entity, Some(upstream_model), &tried.observation, begun)
     }
 
     /// Whether it can be reached: an answer counts only if it is a list of models.
-    async fn list(&self, rules: &Rulebook, channel: &Channel, target: &Target) -> Probed {
+    async fn list(&self, rules: &Rulebook, entity: &SourceEntity, target: &Target) -> Probed {
         let begun = Instant::now();
-        let provider = channel.provider.as_str();
+        let provider = entity.provider();
         let limits = Limits { head: self.each, ..Limits::default() };
         let observation = match self.dispatcher.fetch_models(target, limits).await {
             Ok(_) => observe::success(provider, false),
@@ -124,49 +125,55 @@ impl Prober {
                 observe::transport(provider, invalid, false)
             }
         };
-        judged(rules, channel, None, &observation, begun)
+        judged(rules, entity, None, &observation, begun)
     }
 
-    async fn target(&self, channel: &Channel) -> Result<Target, Unready> {
-        let credential = self.credential(channel).await?;
+    async fn target(&self, entity: &SourceEntity) -> Result<Target, Unready> {
+        let credential = self.credential(entity).await?;
         let wrong = |reason: String| Unready::Target { reason };
-        let base_url = BaseUrl::parse(&channel.base_url).map_err(|fault| wrong(fault.to_string()))?;
-        Target::new(base_url, &credential, channel.allow_private).map_err(|fault| wrong(fault.to_string()))
+        let base_url = BaseUrl::parse(entity.base_url()).map_err(|fault| wrong(fault.to_string()))?;
+        Target::new(base_url, &credential, entity.allow_private()).map_err(|fault| wrong(fault.to_string()))
     }
 
-    /// The credential of exactly the revision that the catalogue names.
-    async fn credential(&self, channel: &Channel) -> Result<Arc<SecretString>, Unready> {
-        let revision = channel.credential.as_ref().ok_or(Unready::Credential)?.revision;
-        let id = channel.id.get();
-        if let Some(held) = self.vault.get("channel", id, revision) {
+    /// The credential of exactly the revision that the catalogue names; of an account the newest tokens from that login.
+    async fn credential(&self, entity: &SourceEntity) -> Result<SecretString, Unready> {
+        let revision = entity.credential().ok_or(Unready::Credential)?.revision;
+        if let Some(held) = self.held(entity, revision) {
             return Ok(held);
         }
-        let subject = Vault::subject("channel", id);
+        let subject = Vault::subject(entity.kind(), entity.id());
         let unreadable = |reason: String| Unready::Vault { reason };
         let newest = self.log.last_of_subject(Stream::Secret, &subject).await;
         let message = newest.map_err(|error| unreadable(error.to_string()))?.ok_or(Unready::Credential)?;
         let taken = self.vault.take(&subject, message.sequence, &message.payload);
         taken.map_err(|error| unreadable(error.to_string()))?;
-        self.vault.get("channel", id, revision).ok_or(Unready::Credential)
+        self.held(entity, revision).ok_or(Unready::Credential)
+    }
+
+    fn held(&self, entity: &SourceEntity, revision: u64) -> Option<SecretString> {
+        match entity.source().kind {
+            SourceKind::Channel => Some(self.vault.get(entity.kind(), entity.id(), revision)?.as_ref().clone()),
+            SourceKind::Account => Some(self.vault.account(entity.id(), revision)?.credential.access.clone()),
+        }
     }
 }
 
 fn judged(
     rules: &Rulebook,
-    channel: &Channel,
+    entity: &SourceEntity,
     upstream_model: Option<&str>,
     observation: &Observation,
     begun: Instant,
 ) -> Probed {
     Probed {
-        verdict: rules.classify(Some(channel.source()), observation),
+        verdict: rules.classify(Some(entity.source()), observation),
         upstream_model: upstream_model.map(str::to_owned),
         message: observation.told().map(|text| mask(&text)),
         took: begun.elapsed(),
     }
 }
 
-/// Whether a failure is the model's own: another one may tell more of the channel.
+/// Whether a failure is the model's own: another one may tell more of the source.
 fn says_of_the_model_only(verdict: &Verdict) -> bool {
     match verdict.kind {
         FailureKind::ModelUnavailable | FailureKind::Timeout | FailureKind::Overloaded => true,

@@ -143,12 +143,12 @@ impl Upkeep {
         }
         while probing.len() < AT_A_TIME {
             let Some(wanted) = schedule.due((self.clock)()) else { return };
-            let Some(channel) = known.channel(wanted.source).cloned() else {
+            let Some(entity) = known.entity(wanted.source) else {
                 schedule.of(wanted.purpose).forget(wanted.source);
                 continue;
             };
             let (config, rules) = (known.snapshot().position(), known.snapshot().rulebook().clone());
-            let asked = Asked { wanted, channel, config, rules };
+            let asked = Asked { wanted, entity, config, rules };
             probing.push(self.ask(asked).boxed());
         }
     }

@@ -1,6 +1,6 @@
-//! Which of a channel's models a probe asks: one that an operator names, else those that look like models for chat.
+//! Which of a source's models a probe asks: one that an operator names, else those that look like models for chat.
 
-use waybill_event::config::Channel;
+use waybill_domain::catalog::SourceEntity;
 
 /// Words in names of models that don't chat.
 const OTHERWISE: [&str; 22] = [
@@ -29,13 +29,13 @@ const OTHERWISE: [&str; 22] = [
 ];
 
 /// The upstream names of the models to ask, the first first. Each further try begins with another one.
-pub(crate) fn models(channel: &Channel, tries: u32) -> Vec<&str> {
-    let named = channel.probe.model.as_deref();
-    if let Some(model) = channel.models.iter().find(|model| named == Some(model.name.as_str())) {
+pub(crate) fn models(entity: &SourceEntity, tries: u32) -> Vec<&str> {
+    let named = entity.probe().model.as_deref();
+    if let Some(model) = entity.models().iter().find(|model| named == Some(model.name.as_str())) {
         return vec![model.upstream_name()];
     }
     let (mut chat, other): (Vec<&str>, Vec<&str>) =
-        channel.models.iter().map(|model| model.upstream_name()).partition(|name| chats(name));
+        entity.models().iter().map(|model| model.upstream_name()).partition(|name| chats(name));
     let turn = usize::try_from(tries.saturating_sub(1)).unwrap_or(0);
     if !chat.is_empty() {
         let turn = turn % chat.len();
@@ -57,9 +57,13 @@ fn chats(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use waybill_event::ChannelId;
-    use waybill_event::config::{ChannelModel, Limits, ProbeSettings};
+    use waybill_event::config::{Channel, ChannelModel, Limits, ProbeSettings};
 
     use super::*;
+
+    fn entity(channel: Channel) -> SourceEntity {
+        std::sync::Arc::new(channel).into()
+    }
 
     fn channel(models: &[&str], probe: Option<&str>) -> Channel {
         Channel {
@@ -85,7 +89,7 @@ mod tests {
     #[test]
     fn what_does_not_chat_comes_last() {
         let check = |given: &[&str], tries: u32, expected: &[&str]| {
-            assert_eq!(models(&channel(given, None), tries), expected, "{given:?}, {tries}");
+            assert_eq!(models(&entity(channel(given, None)), tries), expected, "{given:?}, {tries}");
         };
         check(
             &["dall-e-3", "small", "text-embedding-3", "large"],
@@ -100,8 +104,8 @@ mod tests {
     #[test]
     fn a_model_that_is_named_is_asked_alone() {
         let mut given = channel(&["dall-e-3", "small", "large"], Some("large"));
-        assert_eq!(models(&given, 7), ["large"]);
+        assert_eq!(models(&entity(given.clone()), 7), ["large"]);
         given.probe.model = Some("gone".to_owned());
-        assert_eq!(models(&given, 1), ["small", "large", "dall-e-3"]);
+        assert_eq!(models(&entity(given), 1), ["small", "large", "dall-e-3"]);
     }
 }

@@ -18,7 +18,8 @@ use super::named::{Act, Named, find};
 use super::view::{self, Subject};
 use super::{Answer, answer_edit};
 use crate::State;
-use crate::edit::{Author, ChannelWish, EditError};
+use crate::credentials::{Credential, checked};
+use crate::edit::{Author, EditError, SourceWish};
 use crate::request::{Expected, Json, because};
 
 /// A new channel.
@@ -166,8 +167,9 @@ async fn run(
     match credential {
         None => answer_edit(state, author, &mut Command::Channel(command), done, subject).await,
         Some(credential) => {
-            let wish = ChannelWish::new(state.credentials().clone(), command, &credential);
-            answer_edit(state, author, &mut wish.map_err(EditError::from)?, done, subject).await
+            let credential = Credential::Key(checked("credential", &credential).map_err(EditError::from)?);
+            let mut wish = SourceWish::new(state.credentials().clone(), Command::Channel(command), credential);
+            answer_edit(state, author, &mut wish, done, subject).await
         }
     }
 }

@@ -26,10 +26,9 @@ pub(super) struct Intervene {
     reason: Option<String>,
 }
 
-/// A source as `channel:ID`, or by its channel's name.
+/// A source as `channel:ID` or `account:ID`, or by its name, with or without the kind before it.
 pub(super) fn find(catalog: &Catalog, text: &str) -> Result<Source, Problem> {
-    let named = || catalog.channel_named(text).map(|channel| channel.source());
-    let found = text.parse::<Source>().ok().or_else(named);
+    let found = text.parse::<Source>().ok().or_else(|| catalog.source_named(text));
     found.ok_or_else(|| Problem::not_found(format!("there is no source {text}")))
 }
 
@@ -45,7 +44,7 @@ fn probeable(state: &State, source: Source, of_model: bool) -> Result<(), Proble
         Some(Recovery::Operator) => {
             conflict("operator_only", "it is banned: probing may make that worse; lift it when the account is back")
         }
-        None => conflict("not_disabled", "no verdict disabled it; to see whether it works, test the channel"),
+        None => conflict("not_disabled", "no verdict disabled it; to see whether it works, test it"),
     }
 }
 

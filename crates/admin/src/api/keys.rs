@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use waybill_domain::catalog::{Catalog, Command, GroupRef, key};
-use waybill_event::config::Key;
+use waybill_event::config::{Key, Limits};
 use waybill_event::{KeyId, LogTime};
 use waybill_secret::TokenKind;
 
@@ -27,6 +27,10 @@ pub(super) struct NewKey {
     group: GroupRef,
     models: Option<Vec<String>>,
     expires_at: Option<LogTime>,
+    /// What may be asked with it in all.
+    limits: Option<Limits>,
+    /// What each of its users may ask.
+    user_limits: Option<Limits>,
     enabled: Option<bool>,
     reason: Option<String>,
 }
@@ -42,6 +46,8 @@ pub(super) struct EditKey {
     /// `null` means that it never expires.
     #[serde(default, deserialize_with = "given")]
     expires_at: Option<Option<LogTime>>,
+    limits: Option<Limits>,
+    user_limits: Option<Limits>,
     reason: Option<String>,
 }
 
@@ -88,6 +94,8 @@ pub(super) async fn issue(Held(state): Held<State>, author: Author, Json(new): J
         hash: issued.hash,
         models: new.models.unwrap_or_default(),
         expires_at: new.expires_at,
+        limits: new.limits.unwrap_or_default(),
+        user_limits: new.user_limits.unwrap_or_default(),
         enabled: new.enabled.unwrap_or(true),
     })));
     let committed = state.editor().edit(&author, &mut command).await?;
@@ -107,7 +115,14 @@ pub(super) async fn edit(
     let author = because(author, edit.reason)?;
     let id = find::<Key>(&state.fold().view().catalog, &id)?.id;
     let expected = expected.needed(edit.expected_version)?;
-    let patch = key::Patch { name: edit.name, group: edit.group, models: edit.models, expires_at: edit.expires_at };
+    let patch = key::Patch {
+        name: edit.name,
+        group: edit.group,
+        models: edit.models,
+        expires_at: edit.expires_at,
+        limits: edit.limits,
+        user_limits: edit.user_limits,
+    };
     run(&state, &author, key::Command::Edit { id, expected, patch }, Some(id)).await
 }
 

@@ -219,7 +219,7 @@ pub(super) async fn test(Held(state): Held<State>, Json(wanted): Json<TestRules>
     let mut given = wanted.given;
     let source = match &scope {
         PolicyScope::Source { source } => {
-            let provider = catalog.channel_of(*source).map(|channel| channel.provider.clone());
+            let provider = catalog.entity(*source).map(|entity| entity.provider().to_owned());
             given.provider_hint = provider.unwrap_or(given.provider_hint);
             Some(*source)
         }

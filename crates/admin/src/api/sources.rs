@@ -5,13 +5,13 @@ use axum::extract::State as Held;
 use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::json;
-use waybill_domain::catalog::Catalog;
+use waybill_domain::catalog::{Catalog, SourceEntity};
 use waybill_domain::selector::breaker::Phase;
 use waybill_domain::selector::eligibility::{CatalogFacts, Eligibility, eligibility, unknown};
 use waybill_domain::selector::factors::Load;
-use waybill_domain::selector::state::{Disabled, Revisions, ScopeState};
+use waybill_domain::selector::state::{Disabled, ScopeState};
 use waybill_domain::selector::window::Counts;
-use waybill_event::config::{Channel, Limits};
+use waybill_event::config::Limits;
 use waybill_event::failure::Strength;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::Factors;
@@ -126,23 +126,22 @@ fn scope(state: &ScopeState, now: LogTime) -> Scope {
     }
 }
 
-fn facts(catalog: &Catalog, channel: &Channel, upstream_model: &str) -> CatalogFacts {
-    let credential = channel.credential.as_ref().map_or(0, |credential| credential.revision);
+fn facts(catalog: &Catalog, entity: &SourceEntity, upstream_model: &str) -> CatalogFacts {
     CatalogFacts {
-        enabled: channel.enabled,
-        has_credential: channel.credential.is_some(),
-        revisions: Revisions { credential, base_url: channel.base_url_revision },
-        by_hand: catalog.by_hand(channel.source(), upstream_model),
+        enabled: entity.enabled(),
+        has_credential: entity.credential().is_some(),
+        revisions: entity.revisions(),
+        by_hand: catalog.by_hand(entity.source(), upstream_model),
     }
 }
 
-fn models<'a>(catalog: &Catalog, channel: &'a Channel, live: Option<&LiveSource>, now: LogTime) -> Vec<Model<'a>> {
-    let load = Load { in_flight: 0, max_concurrent: channel.limits.max_concurrent };
+fn models<'a>(catalog: &Catalog, entity: &'a SourceEntity, live: Option<&LiveSource>, now: LogTime) -> Vec<Model<'a>> {
+    let load = Load { in_flight: 0, max_concurrent: entity.limits().max_concurrent };
     let shown = |model: &'a waybill_event::config::ChannelModel| {
         let upstream = model.upstream_name();
         let judged: Eligibility = match live {
-            Some(live) => eligibility(&live.state, facts(catalog, channel, upstream), upstream, load, now),
-            None => unknown(facts(catalog, channel, upstream), load, now),
+            Some(live) => eligibility(&live.state, facts(catalog, entity, upstream), upstream, load, now),
+            None => unknown(facts(catalog, entity, upstream), load, now),
         };
         let known = live.and_then(|live| live.state.models.get(upstream));
         Model {
@@ -154,18 +153,19 @@ fn models<'a>(catalog: &Catalog, channel: &'a Channel, live: Option<&LiveSource>
             scope: known.map(|state| scope(state, now)),
         }
     };
-    channel.models.iter().map(shown).collect()
+    entity.models().iter().map(shown).collect()
 }
 
 pub(super) async fn list(Held(state): Held<State>) -> Answer {
     let now = state.now();
     let catalog = state.fold().view().catalog;
-    let mut sources = Vec::with_capacity(catalog.channels.len());
-    for channel in catalog.channels.values() {
-        let live = state.live().of(channel.source());
-        let models = models(&catalog, channel, live.as_ref(), now);
+    let entities: Vec<SourceEntity> = catalog.entities().collect();
+    let mut sources = Vec::with_capacity(entities.len());
+    for entity in &entities {
+        let live = state.live().of(entity.source());
+        let models = models(&catalog, entity, live.as_ref(), now);
         let disabled = live.as_ref().and_then(|live| live.state.disabled.as_ref());
-        let hold = disabled.and_then(|disabled| state.live().probes(channel.source(), &disabled.id));
+        let hold = disabled.and_then(|disabled| state.live().probes(entity.source(), &disabled.id));
         let probe = hold.map(|hold| Probe {
             tries: hold.tries,
             under_way: hold.under_way && hold.until > now,
@@ -174,7 +174,7 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
         });
         let standing = match &probe {
             Some(probe) if probe.under_way => "probing",
-            _ if disabled.is_some() || !channel.enabled => "disabled",
+            _ if disabled.is_some() || !entity.enabled() => "disabled",
             _ => "active",
         };
         let known = live.map(|live| Known {
@@ -187,17 +187,17 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
             scope: scope(&live.state.whole, now),
         });
         sources.push(Shown {
-            source: channel.source().to_string(),
-            name: &channel.name,
-            provider: &channel.provider,
-            base_url: &channel.base_url,
-            enabled: channel.enabled,
-            has_credential: channel.credential.is_some(),
-            groups: channel.groups.iter().filter_map(|id| Some(catalog.groups.get(id)?.name.as_str())).collect(),
-            priority: channel.priority,
-            weight: channel.weight,
-            limits: channel.limits,
-            version: channel.version,
+            source: entity.source().to_string(),
+            name: entity.name(),
+            provider: entity.provider(),
+            base_url: entity.base_url(),
+            enabled: entity.enabled(),
+            has_credential: entity.credential().is_some(),
+            groups: entity.groups().iter().filter_map(|id| Some(catalog.groups.get(id)?.name.as_str())).collect(),
+            priority: entity.priority(),
+            weight: entity.weight(),
+            limits: entity.limits(),
+            version: entity.version(),
             state: standing,
             probe,
             available: models.iter().any(|model| model.skip.is_none()),

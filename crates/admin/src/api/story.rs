@@ -6,8 +6,8 @@ use axum::response::IntoResponse;
 use serde::Deserialize;
 use serde_json::json;
 use waybill_domain::history::StoryLine;
-use waybill_event::config::{Channel, Entity, Intervention, PolicyScope, Rules};
-use waybill_event::{LogTime, Scope, Source};
+use waybill_event::config::{Account, Channel, Entity, Intervention, PolicyScope, Rules};
+use waybill_event::{LogTime, Scope, Source, SourceKind};
 use waybill_read_model::read::ConfigHistoryQuery;
 
 use super::Answer;
@@ -48,14 +48,18 @@ pub(super) async fn show(
 /// What people did to it.
 async fn edits(state: &State, source: Source, before: Option<LogTime>, limit: u32) -> Result<Vec<StoryLine>, Problem> {
     let catalog = state.fold().view().catalog;
-    let models = catalog.channel_of(source).map(|channel| channel.models.clone()).unwrap_or_default();
+    let models = catalog.entity(source).map(|entity| entity.models().to_vec()).unwrap_or_default();
     let models = models.iter().map(|model| Some(model.upstream_name().to_owned()));
     let by_hand = std::iter::once(None).chain(models).filter_map(|model| {
         let done = catalog.interventions.get(&Scope { source, model })?;
         Some((Intervention::ENTITY, done.subject_id()))
     });
     let scope = PolicyScope::Source { source };
-    let own = [(Channel::ENTITY, source.id.to_string()), (Rules::ENTITY, scope.subject_id())];
+    let entity = match source.kind {
+        SourceKind::Channel => Channel::ENTITY,
+        SourceKind::Account => Account::ENTITY,
+    };
+    let own = [(entity, source.id.to_string()), (Rules::ENTITY, scope.subject_id())];
     let mut lines = Vec::new();
     for (entity, id) in own.into_iter().chain(by_hand) {
         let query = ConfigHistoryQuery { entity: Some(entity.to_owned()), entity_id: Some(id), before: None, limit };

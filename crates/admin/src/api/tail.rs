@@ -95,9 +95,12 @@ fn speaks_of(event: &Event) -> Option<Source> {
             ConfigChange::Intervention(changed) => Some(changed.state.scope.source),
             ConfigChange::Policy(changed) => of_scope(&changed.state.scope),
             ConfigChange::Rules(changed) => of_scope(&changed.state.scope),
-            ConfigChange::Group(_) | ConfigChange::Key(_) | ConfigChange::AdminToken(_) | ConfigChange::Route(_) => {
-                None
-            }
+            ConfigChange::Account(changed) => Some(changed.state.source()),
+            ConfigChange::Group(_)
+            | ConfigChange::Key(_)
+            | ConfigChange::AdminToken(_)
+            | ConfigChange::Route(_)
+            | ConfigChange::Price(_) => None,
         },
         Body::RequestAdmitted(_)
         | Body::AttemptStarted(_)
@@ -173,6 +176,8 @@ mod tests {
             hash: StoredHash { pepper: "p1".to_owned(), mac: "canary".to_owned() },
             models: Vec::new(),
             expires_at: None,
+            limits: Default::default(),
+            user_limits: Default::default(),
             enabled: true,
             version: 1,
         };

@@ -4,13 +4,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use waybill_domain::catalog::Catalog;
 use waybill_event::config::{
-    AdminToken, Channel, ConfigChange, Group, Intervention, Key, Policy, PolicyScope, Route, Rules,
+    Account, AdminToken, Channel, ConfigChange, Group, Intervention, Key, Policy, PolicyScope, Price, Route, Rules,
 };
-use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId, RouteId, Scope};
+use waybill_event::{AccountId, AdminTokenId, ChannelId, GroupId, KeyId, NanoUsd, RouteId, Scope, Source};
 
 /// Which entity an edit was about.
 pub(super) enum Subject {
     Channel(ChannelId),
+    Account(AccountId),
+    Price(String),
     Group(GroupId),
     Key(KeyId),
     AdminToken(AdminTokenId),
@@ -29,11 +31,19 @@ fn group_name(catalog: &Catalog, id: GroupId) -> Value {
 }
 
 pub(super) fn channel(catalog: &Catalog, channel: &Channel) -> Value {
-    let mut shown = value(channel);
+    of_source(catalog, channel, channel.source(), &channel.groups)
+}
+
+pub(super) fn account(catalog: &Catalog, account: &Account) -> Value {
+    of_source(catalog, account, account.source(), &account.groups)
+}
+
+fn of_source(catalog: &Catalog, state: &impl Serialize, source: Source, groups: &[GroupId]) -> Value {
+    let mut shown = value(state);
     if let Value::Object(fields) = &mut shown {
-        let names: Vec<Value> = channel.groups.iter().map(|id| group_name(catalog, *id)).collect();
+        let names: Vec<Value> = groups.iter().map(|id| group_name(catalog, *id)).collect();
         fields.insert("group_names".to_owned(), names.into());
-        fields.insert("source".to_owned(), channel.source().to_string().into());
+        fields.insert("source".to_owned(), source.to_string().into());
     }
     shown
 }
@@ -78,6 +88,22 @@ pub(super) fn route(catalog: &Catalog, route: &Route) -> Value {
     shown
 }
 
+/// Money as it is stored, and as people write it.
+pub(super) fn price(price: &Price) -> Value {
+    json!({
+        "model": price.model,
+        "input_nano_usd": price.input,
+        "output_nano_usd": price.output,
+        "input_usd": usd(price.input),
+        "output_usd": usd(price.output),
+        "version": price.version,
+    })
+}
+
+fn usd(amount: NanoUsd) -> f64 {
+    amount.0 as f64 / 1e9
+}
+
 pub(super) fn intervention(done: &Intervention) -> Value {
     value(done)
 }
@@ -99,6 +125,8 @@ fn member(name: &str, value: Value) -> Map<String, Value> {
 pub(super) fn of(catalog: &Catalog, change: &ConfigChange) -> Map<String, Value> {
     match change {
         ConfigChange::Channel(c) => member("channel", channel(catalog, &c.state)),
+        ConfigChange::Account(c) => member("account", account(catalog, &c.state)),
+        ConfigChange::Price(c) => member("price", price(&c.state)),
         ConfigChange::Group(c) => member("group", group(&c.state)),
         ConfigChange::Key(c) => member("key", key(catalog, &c.state)),
         ConfigChange::AdminToken(c) => member("admin_token", admin_token(&c.state)),
@@ -113,6 +141,8 @@ pub(super) fn of(catalog: &Catalog, change: &ConfigChange) -> Map<String, Value>
 pub(super) fn current(catalog: &Catalog, subject: Subject) -> Map<String, Value> {
     let found = match subject {
         Subject::Channel(id) => catalog.channels.get(&id).map(|c| ("channel", channel(catalog, c))),
+        Subject::Account(id) => catalog.accounts.get(&id).map(|a| ("account", account(catalog, a))),
+        Subject::Price(model) => catalog.prices.get(&model).map(|p| ("price", price(p))),
         Subject::Group(id) => catalog.groups.get(&id).map(|g| ("group", group(g))),
         Subject::Key(id) => catalog.keys.get(&id).map(|k| ("key", key(catalog, k))),
         Subject::AdminToken(id) => catalog.admin_tokens.get(&id).map(|t| ("admin_token", admin_token(t))),

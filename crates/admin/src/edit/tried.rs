@@ -29,7 +29,7 @@ fn check_scope(after: &Catalog, rules: &Rules) -> Result<(), Rejection> {
     let rulebook = after.rulebook();
     let (source, provider) = match &rules.scope {
         PolicyScope::Source { source } => {
-            (Some(*source), after.channel_of(*source).map(|channel| channel.provider.clone()))
+            (Some(*source), after.entity(*source).map(|entity| entity.provider().to_owned()))
         }
         PolicyScope::Provider { provider } => (None, Some(provider.clone())),
         _ => (None, None),

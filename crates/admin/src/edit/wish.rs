@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use waybill_domain::catalog::manifest::{IssuedToken, Manifest, Plan, Supplies, plan};
-use waybill_domain::catalog::{Catalog, Command, Rejection, channel, decide};
-use waybill_event::ChannelId;
+use waybill_domain::catalog::{Catalog, Command, Rejection, account, channel, decide};
+use waybill_event::Source;
 use waybill_event::config::{ConfigChange, CredentialRef};
 use waybill_secret::{Peppers, SecretString, Token, TokenKind};
 
 use super::{EditError, addresses, tried};
-use crate::credentials::{Credentials, checked};
+use crate::credentials::{Credential, Credentials, checked};
 use crate::tokens;
 
 /// Something that can be decided on a catalogue.
@@ -40,67 +40,66 @@ fn decided(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>, Re
     Ok(changes)
 }
 
-/// A credential that was stored, with the channel it was sealed for.
-type Stored = Option<(ChannelId, CredentialRef)>;
+/// A credential that was stored, with the source it was sealed for.
+type Stored = Option<(Source, CredentialRef)>;
 
-/// The creation or edit of a channel, with a credential that isn't sealed yet.
-pub struct ChannelWish {
+/// The creation or edit of a source, with a credential that isn't sealed yet.
+pub struct SourceWish {
     credentials: Credentials,
-    command: channel::Command,
-    credential: SecretString,
+    command: Command,
+    credential: Credential,
     stored: Stored,
 }
 
-impl ChannelWish {
-    /// The command with this credential, whatever the command itself says of one.
-    ///
-    /// # Errors
-    /// [`Rejection::Invalid`] when the credential can't be used.
-    pub fn new(
-        credentials: Credentials,
-        command: channel::Command,
-        credential: &SecretString,
-    ) -> Result<Self, Rejection> {
-        Ok(Self { credentials, command, credential: checked("credential", credential)?, stored: None })
+impl SourceWish {
+    /// The command on a channel or account with this credential, whatever the command itself says of one.
+    #[must_use]
+    pub const fn new(credentials: Credentials, command: Command, credential: Credential) -> Self {
+        Self { credentials, command, credential, stored: None }
     }
 
     fn with(&self, credential: CredentialRef) -> Command {
         let mut command = self.command.clone();
         match &mut command {
-            channel::Command::Create(new) => new.credential = Some(credential),
-            channel::Command::Edit { patch, .. } => patch.credential = Some(Some(credential)),
-            channel::Command::Enable { .. } | channel::Command::Disable { .. } | channel::Command::Delete { .. } => {}
+            Command::Channel(channel::Command::Create(new)) => new.credential = Some(credential),
+            Command::Channel(channel::Command::Edit { patch, .. }) => patch.credential = Some(Some(credential)),
+            Command::Account(account::Command::Create(new)) => new.credential = Some(credential),
+            Command::Account(account::Command::Edit { patch, .. }) => patch.credential = Some(Some(credential)),
+            // Nothing else takes a credential.
+            _ => {}
         }
-        Command::Channel(command)
+        command
     }
 
-    fn target(&self, catalog: &Catalog) -> ChannelId {
+    fn target(&self, catalog: &Catalog) -> Option<Source> {
         match &self.command {
-            channel::Command::Create(_) => catalog.next_channel_id(),
-            channel::Command::Edit { id, .. }
-            | channel::Command::Enable { id, .. }
-            | channel::Command::Disable { id, .. }
-            | channel::Command::Delete { id, .. } => *id,
+            Command::Channel(channel::Command::Create(_)) => Some(catalog.next_channel_id().into()),
+            Command::Channel(channel::Command::Edit { id, .. }) => Some((*id).into()),
+            Command::Account(account::Command::Create(_)) => Some(catalog.next_account_id().into()),
+            Command::Account(account::Command::Edit { id, .. }) => Some((*id).into()),
+            _ => None,
         }
     }
 }
 
 #[async_trait]
-impl Wish for ChannelWish {
+impl Wish for SourceWish {
     async fn decide(&mut self, catalog: &Catalog) -> Result<Vec<ConfigChange>, EditError> {
-        let id = self.target(catalog);
+        let Some(source) = self.target(catalog) else { return Ok(decided(catalog, &self.command)?) };
         let fingerprint = self.credentials.fingerprint(&self.credential);
-        let held = catalog.channels.get(&id).and_then(|channel| channel.credential.clone());
+        // A login is sealed anew in any case: tokens that are equal may have another end, or another way to be refreshed.
+        let held = catalog.entity(source).and_then(|entity| entity.credential().cloned());
+        let held = held.filter(|_| matches!(self.credential, Credential::Key(_)));
         if let Some(held) = held.filter(|held| held.fingerprint == fingerprint) {
             return Ok(decided(catalog, &self.with(held))?);
         }
         // What would be refused anyway leaves no sealed credential behind.
         decided(catalog, &self.with(CredentialRef { revision: u64::MAX, fingerprint }))?;
-        let stored = match self.stored.take().filter(|(sealed_for, _)| *sealed_for == id) {
+        let stored = match self.stored.take().filter(|(sealed_for, _)| *sealed_for == source) {
             Some((_, stored)) => stored,
-            None => self.credentials.store(id, &self.credential).await?,
+            None => self.credentials.store(source, &self.credential).await?,
         };
-        self.stored = Some((id, stored.clone()));
+        self.stored = Some((source, stored.clone()));
         Ok(decided(catalog, &self.with(stored))?)
     }
 }
@@ -151,15 +150,16 @@ impl ManifestWish {
         let mut supplies = self.tokens(catalog)?;
         for wanted in self.manifest.credentials(catalog) {
             let credential = SecretString::from(wanted.credential.expose());
-            let fingerprint = self.credentials.fingerprint(&checked("credential", &credential)?);
+            let credential = Credential::Key(checked("credential", &credential)?);
+            let fingerprint = self.credentials.fingerprint(&credential);
             let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
             let shown = held.unwrap_or(CredentialRef { revision: u64::MAX, fingerprint });
             supplies.credentials.insert(wanted.name.to_owned(), shown);
         }
         let planned = plan(catalog, &self.manifest, &supplies)?;
         let changes: Vec<ConfigChange> = planned.steps.iter().map(|step| step.change.clone()).collect();
-        addresses::check(catalog, &changes, |channel| {
-            let entry = self.manifest.channels.iter().position(|entry| entry.name == channel.name);
+        addresses::check(catalog, &changes, |entity| {
+            let entry = self.manifest.channels.iter().position(|entry| entry.name == entity.name());
             entry.map_or_else(|| "base_url".to_owned(), |i| format!("channels/{i}/base_url"))
         })?;
         self.planned = planned;
@@ -188,16 +188,17 @@ impl Wish for ManifestWish {
         self.rehearse(catalog)?;
         let mut supplies = self.tokens(catalog)?;
         for wanted in self.manifest.credentials(catalog) {
-            let credential = checked("credential", &SecretString::from(wanted.credential.expose()))?;
+            let key = checked("credential", &SecretString::from(wanted.credential.expose()))?;
+            let (source, credential) = (Source::from(wanted.id), Credential::Key(key));
             let fingerprint = self.credentials.fingerprint(&credential);
             let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
-            let before = self.stored.remove(wanted.name).flatten().filter(|(id, _)| *id == wanted.id);
+            let before = self.stored.remove(wanted.name).flatten().filter(|(sealed_for, _)| *sealed_for == source);
             let stored = match (held, before) {
                 (Some(held), _) => held,
                 (None, Some((_, stored))) => stored,
-                (None, None) => self.credentials.store(wanted.id, &credential).await?,
+                (None, None) => self.credentials.store(source, &credential).await?,
             };
-            self.stored.insert(wanted.name.to_owned(), Some((wanted.id, stored.clone())));
+            self.stored.insert(wanted.name.to_owned(), Some((source, stored.clone())));
             supplies.credentials.insert(wanted.name.to_owned(), stored);
         }
         self.planned = plan(catalog, &self.manifest, &supplies)?;

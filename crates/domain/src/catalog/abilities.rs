@@ -1,11 +1,13 @@
-//! The ability index: which sources can serve a model for a group, in tiers. An edit of a channel touches only that
-//! channel's groups and models; everything else is shared with the index before.
+//! The ability index: which sources can serve a model for a group, in tiers. An edit of a source touches only that
+//! source's groups and models; everything else is shared with the index before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use waybill_event::config::{Capabilities, Channel, ChannelModel};
+use waybill_event::config::{Capabilities, ChannelModel};
 use waybill_event::{GroupId, Source, SourceRef};
+
+use super::SourceEntity;
 
 /// What one source can do for one (group, model).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,22 +31,22 @@ pub struct Ability {
     /// Revision of its base URL.
     pub base_url_revision: u64,
     /// All its settings.
-    pub channel: Arc<Channel>,
+    pub entity: SourceEntity,
 }
 
 impl Ability {
-    fn of(channel: &Arc<Channel>, model: &ChannelModel) -> Self {
+    fn of(entity: &SourceEntity, model: &ChannelModel) -> Self {
         Self {
-            source: channel.source(),
-            version: channel.version,
+            source: entity.source(),
+            version: entity.version(),
             upstream_model: model.upstream_name().into(),
             capabilities: model.capabilities,
-            weight: channel.weight,
-            priority: channel.priority,
-            enabled: channel.enabled,
-            credential_revision: channel.credential.as_ref().map(|credential| credential.revision),
-            base_url_revision: channel.base_url_revision,
-            channel: Arc::clone(channel),
+            weight: entity.weight(),
+            priority: entity.priority(),
+            enabled: entity.enabled(),
+            credential_revision: entity.credential().map(|credential| credential.revision),
+            base_url_revision: entity.revisions().base_url,
+            entity: entity.clone(),
         }
     }
 
@@ -158,38 +160,37 @@ pub struct AbilityRow<'a> {
     pub weight: u32,
 }
 
-/// The rows that one channel stands for: its groups × its models, each once.
-pub fn rows_of(channel: &Channel) -> impl Iterator<Item = AbilityRow<'_>> {
-    let first = |i: usize, name: &str| !channel.models.iter().take(i).any(|earlier| earlier.name == name);
-    let groups = channel.groups.iter().enumerate();
-    groups.filter(|(i, group)| !channel.groups.iter().take(*i).any(|g| g == *group)).flat_map(move |(_, group)| {
-        channel.models.iter().enumerate().filter(move |(i, model)| first(*i, &model.name)).map(move |(_, model)| {
-            AbilityRow {
-                group: *group,
-                model: &model.name,
-                source: channel.source(),
-                upstream_model: model.upstream_name(),
-                enabled: channel.enabled,
-                priority: channel.priority,
-                weight: channel.weight,
-            }
+/// The rows that one source stands for: its groups × its models, each once.
+pub fn rows_of(entity: &SourceEntity) -> impl Iterator<Item = AbilityRow<'_>> {
+    let (models, all_groups) = (entity.models(), entity.groups());
+    let first = |i: usize, name: &str| !models.iter().take(i).any(|earlier| earlier.name == name);
+    let groups = all_groups.iter().enumerate();
+    groups.filter(|(i, group)| !all_groups.iter().take(*i).any(|g| g == *group)).flat_map(move |(_, group)| {
+        models.iter().enumerate().filter(move |(i, model)| first(*i, &model.name)).map(move |(_, model)| AbilityRow {
+            group: *group,
+            model: &model.name,
+            source: entity.source(),
+            upstream_model: model.upstream_name(),
+            enabled: entity.enabled(),
+            priority: entity.priority(),
+            weight: entity.weight(),
         })
     })
 }
 
 impl Index {
-    /// The index of these channels.
+    /// The index of these sources.
     #[must_use]
-    pub fn of<'a>(channels: impl IntoIterator<Item = &'a Arc<Channel>>) -> Self {
+    pub fn of(entities: impl IntoIterator<Item = SourceEntity>) -> Self {
         let mut index = Self::default();
-        for channel in channels {
-            index.update(None, Some(channel));
+        for entity in entities {
+            index.update(None, Some(&entity));
         }
         index
     }
 
-    /// Replaces a channel's abilities. `old` is what the index holds of it, `new` what it shall hold.
-    pub fn update(&mut self, old: Option<&Arc<Channel>>, new: Option<&Arc<Channel>>) {
+    /// Replaces a source's abilities. `old` is what the index holds of it, `new` what it shall hold.
+    pub fn update(&mut self, old: Option<&SourceEntity>, new: Option<&SourceEntity>) {
         if old.is_none() && new.is_none() {
             return;
         }
@@ -235,12 +236,12 @@ impl Index {
     }
 }
 
-fn remove(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, channel: &Channel) {
-    for group in &channel.groups {
+fn remove(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, entity: &SourceEntity) {
+    for group in entity.groups() {
         let Some(models) = groups.get_mut(group).map(Arc::make_mut) else { continue };
-        for model in &channel.models {
+        for model in entity.models() {
             let Some(abilities) = models.get_mut(model.name.as_str()).map(Arc::make_mut) else { continue };
-            abilities.remove(channel.source());
+            abilities.remove(entity.source());
             if abilities.is_empty() {
                 models.remove(model.name.as_str());
             }
@@ -251,14 +252,14 @@ fn remove(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, channel: &Channel
     }
 }
 
-fn insert(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, channel: &Arc<Channel>) {
-    for group in &channel.groups {
-        if channel.models.is_empty() {
+fn insert(groups: &mut BTreeMap<GroupId, Arc<GroupAbilities>>, entity: &SourceEntity) {
+    for group in entity.groups() {
+        if entity.models().is_empty() {
             continue;
         }
         let models = Arc::make_mut(groups.entry(*group).or_default());
-        for model in &channel.models {
-            let ability = Ability::of(channel, model);
+        for model in entity.models() {
+            let ability = Ability::of(entity, model);
             match models.get_mut(model.name.as_str()) {
                 Some(abilities) => Arc::make_mut(abilities).insert(ability),
                 None => {

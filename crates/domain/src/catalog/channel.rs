@@ -152,7 +152,7 @@ fn build(catalog: &Catalog, new: &New) -> Result<Channel, Rejection> {
         groups: check::groups(catalog, &new.groups)?,
         priority: check::priority(new.priority)?,
         weight: check::weight(new.weight)?,
-        limits: check::limits(new.limits)?,
+        limits: check::limits("limits", new.limits)?,
         multiplier_milli: check::multiplier(new.multiplier_milli)?,
         allow_private: new.allow_private,
         probe: check::probe(&new.probe, &new.models)?,
@@ -191,7 +191,7 @@ fn patched(catalog: &Catalog, old: &Channel, patch: &Patch) -> Result<Channel, R
         new.weight = check::weight(weight)?;
     }
     if let Some(limits) = patch.limits {
-        new.limits = check::limits(limits)?;
+        new.limits = check::limits("limits", limits)?;
     }
     if let Some(milli) = patch.multiplier_milli {
         new.multiplier_milli = check::multiplier(milli)?;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use url::Url;
-use waybill_event::GroupId;
-use waybill_event::config::{Capabilities, ChannelModel, CheckBy, Limits, ProbeSettings, Target};
+use waybill_event::config::{Capabilities, ChannelModel, CheckBy, Limits, ProbeSettings, SessionWindow, Target};
+use waybill_event::{GroupId, NanoUsd};
 
 use super::command::Rejection;
 use super::{Catalog, GroupRef};
@@ -204,6 +204,22 @@ pub(super) fn multiplier(milli: u32) -> Result<u32, Rejection> {
     Ok(milli)
 }
 
+/// Greatest limit: each slot of one is a key in the store.
+pub(super) const LIMIT: u32 = 10_000;
+/// Shortest and longest window of a session's spending, in seconds.
+const SESSION_S: std::ops::RangeInclusive<u32> = 60..=7 * 86_400;
+
+pub(super) fn session_window(window: SessionWindow) -> Result<SessionWindow, Rejection> {
+    if window.limit <= NanoUsd(0) {
+        return Err(Rejection::invalid("session_window/limit", "must be more than $0"));
+    }
+    if !SESSION_S.contains(&window.seconds) {
+        let (least, most) = (SESSION_S.start(), SESSION_S.end());
+        return Err(Rejection::invalid("session_window/seconds", format!("must be between {least} and {most}")));
+    }
+    Ok(window)
+}
+
 /// Shortest and longest time between checks, in seconds.
 const CHECK_EVERY_S: std::ops::RangeInclusive<u32> = 10..=86_400;
 
@@ -211,7 +227,7 @@ pub(super) fn probe(probe: &ProbeSettings, models: &[ChannelModel]) -> Result<Pr
     if let Some(name) = &probe.model
         && !models.iter().any(|model| model.name == *name)
     {
-        return Err(Rejection::invalid("probe/model", format!("the channel has no model {name:?}")));
+        return Err(Rejection::invalid("probe/model", format!("it has no model {name:?}")));
     }
     if let Some(every) = probe.check_every_s
         && !CHECK_EVERY_S.contains(&every)
@@ -226,13 +242,16 @@ pub(super) fn probe(probe: &ProbeSettings, models: &[ChannelModel]) -> Result<Pr
     Ok(probe.clone())
 }
 
-pub(super) fn limits(limits: Limits) -> Result<Limits, Rejection> {
+pub(super) fn limits(at: &str, limits: Limits) -> Result<Limits, Rejection> {
     let Limits { max_concurrent, requests_per_minute } = limits;
     for (field, limit) in [("max_concurrent", max_concurrent), ("requests_per_minute", requests_per_minute)] {
+        if limit.is_some_and(|limit| limit > LIMIT) {
+            return Err(Rejection::invalid(format!("{at}/{field}"), format!("must be at most {LIMIT}")));
+        }
         if limit == Some(0) {
             return Err(Rejection::invalid(
-                format!("limits/{field}"),
-                "must be at least 1; disable the channel to let nothing through",
+                format!("{at}/{field}"),
+                "must be at least 1; disable what is limited to let nothing through",
             ));
         }
     }

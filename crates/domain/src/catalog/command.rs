@@ -2,7 +2,9 @@
 
 use waybill_event::config::ConfigChange;
 
-use super::{Catalog, UnknownEdit, admin_token, channel, group, intervention, key, policy, route, rules};
+use super::{
+    Catalog, UnknownEdit, account, admin_token, channel, group, intervention, key, policy, price, route, rules,
+};
 
 /// At most this many users of an entity are named in a refusal.
 const NAMED_USERS: usize = 10;
@@ -27,6 +29,10 @@ pub enum Command {
     Intervention(intervention::Command),
     /// About the rules of a scope.
     Rules(rules::Command),
+    /// About an account.
+    Account(account::Command),
+    /// About a price.
+    Price(price::Command),
 }
 
 /// Why a command is refused.
@@ -125,5 +131,7 @@ pub fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>,
         Command::Route(command) => route::decide(catalog, command),
         Command::Intervention(command) => intervention::decide(catalog, command),
         Command::Rules(command) => rules::decide(catalog, command),
+        Command::Account(command) => account::decide(catalog, command),
+        Command::Price(command) => price::decide(catalog, command),
     }
 }

@@ -98,6 +98,8 @@ pub fn of(catalog: &Catalog, change: &ConfigChange) -> Diff {
             between(catalog.interventions.get(&c.state.scope).map(AsRef::as_ref), &c.state, done)
         }
         ConfigChange::Rules(c) => between(catalog.rules.get(&c.state.scope).map(AsRef::as_ref), &c.state, done),
+        ConfigChange::Account(c) => between(catalog.accounts.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
+        ConfigChange::Price(c) => between(catalog.prices.get(&c.state.model).map(AsRef::as_ref), &c.state, done),
         ConfigChange::Route(c) => between(catalog.routes.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
     }
 }

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use serde::Serialize;
-use waybill_event::config::{AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Route};
-use waybill_event::{AdminTokenId, ChannelId, GroupId, KeyId, RouteId};
+use waybill_event::config::{Account, AdminToken, Change, Changed, Channel, ConfigChange, Entity, Group, Key, Route};
+use waybill_event::{AccountId, AdminTokenId, ChannelId, GroupId, KeyId, RouteId};
 
 use super::command::Rejection;
 use super::{Catalog, diff};
@@ -54,6 +54,7 @@ macro_rules! named {
 
 // The limits keep a proxy's memory and the time of a cold start bounded.
 named!(Channel, ChannelId, channels, 10_000, "channels");
+named!(Account, AccountId, accounts, 10_000, "accounts");
 named!(Group, GroupId, groups, 1_000, "groups");
 named!(Key, KeyId, keys, 100_000, "client keys");
 named!(AdminToken, AdminTokenId, admin_tokens, 1_000, "admin tokens");

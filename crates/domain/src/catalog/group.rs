@@ -101,9 +101,11 @@ fn unused(catalog: &Catalog, id: GroupId) -> Result<(), Rejection> {
     let keys = keys.map(|key| format!("key {} ({})", key.id, key.name));
     let channels = catalog.channels.values().filter(|channel| channel.groups.contains(&id));
     let channels = channels.map(|channel| format!("channel {} ({})", channel.id, channel.name));
+    let accounts = catalog.accounts.values().filter(|account| account.groups.contains(&id));
+    let accounts = accounts.map(|account| format!("account {} ({})", account.id, account.name));
     let routes = catalog.routes.values().filter(|route| route.groups.contains(&id));
     let routes = routes.map(|route| format!("route {} ({})", route.id, route.name));
-    let by: Vec<String> = keys.chain(channels).chain(routes).collect();
+    let by: Vec<String> = keys.chain(channels).chain(accounts).chain(routes).collect();
     if by.is_empty() {
         return Ok(());
     }

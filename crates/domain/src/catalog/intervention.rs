@@ -39,8 +39,8 @@ pub struct Command {
 
 /// Refuses to hold open what isn't there; what was held can be closed also when the model is gone.
 fn offered(catalog: &Catalog, source: Source, model: &str, act: &Act) -> Result<(), Rejection> {
-    let Some(channel) = catalog.channel_of(source) else { return Ok(()) };
-    let there = channel.models.iter().any(|offered| offered.upstream_name() == model);
+    let Some(entity) = catalog.entity(source) else { return Ok(()) };
+    let there = entity.models().iter().any(|offered| offered.upstream_name() == model);
     if there || !matches!(act, Act::Open { .. }) {
         return Ok(());
     }
@@ -49,7 +49,7 @@ fn offered(catalog: &Catalog, source: Source, model: &str, act: &Act) -> Result<
 
 pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigChange>, Rejection> {
     let Command { scope, act } = command;
-    if catalog.channel_of(scope.source).is_none() {
+    if catalog.entity(scope.source).is_none() {
         return Err(Rejection::NotFound { entity: "source", id: scope.source.to_string() });
     }
     if let Some(model) = &scope.model {

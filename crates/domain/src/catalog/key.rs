@@ -1,6 +1,6 @@
 //! Commands on client keys.
 
-use waybill_event::config::{ConfigChange, Key, StoredHash};
+use waybill_event::config::{ConfigChange, Key, Limits, StoredHash};
 use waybill_event::{KeyId, LogTime};
 
 use super::command::Rejection;
@@ -22,6 +22,10 @@ pub struct New {
     pub models: Vec<String>,
     /// From when on it is no longer valid.
     pub expires_at: Option<LogTime>,
+    /// What may be asked with it in all.
+    pub limits: Limits,
+    /// What each of its users may ask.
+    pub user_limits: Limits,
     /// Whether it may be used.
     pub enabled: bool,
 }
@@ -37,6 +41,10 @@ pub struct Patch {
     pub models: Option<Vec<String>>,
     /// From when on it is no longer valid; `Some(None)` means never.
     pub expires_at: Option<Option<LogTime>>,
+    /// All of what may be asked with it.
+    pub limits: Option<Limits>,
+    /// All of what each of its users may ask.
+    pub user_limits: Option<Limits>,
 }
 
 /// A wish about a client key.
@@ -94,6 +102,12 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
             if let Some(expires_at) = patch.expires_at {
                 new.expires_at = expires_at;
             }
+            if let Some(limits) = patch.limits {
+                new.limits = check::limits("limits", limits)?;
+            }
+            if let Some(limits) = patch.user_limits {
+                new.user_limits = check::limits("user_limits", limits)?;
+            }
             Ok(edited(old.as_ref(), new))
         }
         Command::Enable { id, expected } => switched::<Key>(catalog, *id, *expected, true),
@@ -114,6 +128,8 @@ fn build(catalog: &Catalog, new: &New) -> Result<Key, Rejection> {
         hash: new.hash.clone(),
         models: check::key_models(&new.models)?,
         expires_at: new.expires_at,
+        limits: check::limits("limits", new.limits)?,
+        user_limits: check::limits("user_limits", new.user_limits)?,
         enabled: new.enabled,
         version: 1,
     })

@@ -209,6 +209,10 @@ pub struct KeyEntry {
     pub models: Option<Vec<String>>,
     /// From when on it is no longer valid.
     pub expires_at: Option<LogTime>,
+    /// What may be asked with it in all.
+    pub limits: Option<Limits>,
+    /// What each of its users may ask.
+    pub user_limits: Option<Limits>,
     /// Whether it may be used.
     pub enabled: Option<bool>,
 }

@@ -68,7 +68,7 @@ pub fn exists(catalog: &Catalog, scope: &PolicyScope) -> Result<(), Rejection> {
             return super::check::provider(provider).map(|_| ());
         }
         PolicyScope::Source { source } | PolicyScope::Model { source, .. } => {
-            ("source", source.to_string(), catalog.channel_of(*source).is_some())
+            ("source", source.to_string(), catalog.entity(*source).is_some())
         }
         PolicyScope::Group { group } => ("group", group.to_string(), catalog.groups.contains_key(group)),
         PolicyScope::Route { route } => ("route", route.to_string(), catalog.routes.contains_key(route)),

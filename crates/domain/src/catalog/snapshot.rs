@@ -6,14 +6,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use waybill_event::config::{Channel, Group, Key, StoredHash};
+use waybill_event::config::{Group, Key, StoredHash};
 use waybill_event::selection::SkipReason;
 use waybill_event::{ConfigPosition, Event, GroupId, KeyId, LogTime, Source};
 
 use super::route::Routes;
 use crate::verdict::Rulebook;
 
-use super::{Ability, Applied, Catalog, Index, Replaced, Resolved, UnknownEdit, apply};
+use super::{Ability, Applied, Catalog, Index, Replaced, ReplacedSource, Resolved, SourceEntity, UnknownEdit, apply};
 
 /// A key that is found by its hash.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct Snapshot {
     keys: Arc<HashSet<ByHash>>,
     routes: Arc<Routes>,
     rulebook: Rulebook,
-    /// How many models of channels declare what they can do.
+    /// How many models of sources declare what they can do.
     declaring: usize,
 }
 
@@ -90,10 +90,10 @@ impl Snapshot {
     /// The view of a whole catalogue.
     #[must_use]
     pub fn of(catalog: Catalog) -> Self {
-        let index = Index::of(catalog.channels.values());
+        let index = Index::of(catalog.entities());
         let keys = catalog.keys.values().map(|key| ByHash(Arc::clone(key))).collect();
         let routes = Arc::new(Routes::of(&catalog));
-        let declaring = catalog.channels.values().map(|channel| declaring(channel)).sum();
+        let declaring = catalog.entities().map(|entity| declaring(&entity)).sum();
         let rulebook = catalog.rulebook();
         Self { catalog, index, keys: Arc::new(keys), routes, rulebook, declaring }
     }
@@ -132,10 +132,10 @@ impl Snapshot {
     pub fn apply(&mut self, event: &Event, at: ConfigPosition) -> Applied {
         let applied = apply(&mut self.catalog, event, at);
         match &applied {
-            Applied::Channel(Replaced { old, new }) => {
+            Applied::Source(ReplacedSource { old, new }) => {
                 self.index.update(old.as_ref(), new.as_ref());
-                self.declaring += new.as_deref().map_or(0, declaring);
-                self.declaring -= old.as_deref().map_or(0, declaring);
+                self.declaring += new.as_ref().map_or(0, declaring);
+                self.declaring -= old.as_ref().map_or(0, declaring);
             }
             Applied::Key(Replaced { old, new }) => {
                 let keys = Arc::make_mut(&mut self.keys);
@@ -151,6 +151,7 @@ impl Snapshot {
             Applied::Known
             | Applied::Blocked
             | Applied::Group(_)
+            | Applied::Price(_)
             | Applied::AdminToken(_)
             | Applied::Policy(_)
             | Applied::Intervention(_) => {}
@@ -245,8 +246,8 @@ impl Snapshot {
     }
 }
 
-fn declaring(channel: &Channel) -> usize {
-    channel.models.iter().filter(|model| !model.capabilities.is_empty()).count()
+fn declaring(entity: &SourceEntity) -> usize {
+    entity.models().iter().filter(|model| !model.capabilities.is_empty()).count()
 }
 
 #[cfg(test)]

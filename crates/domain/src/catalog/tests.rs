@@ -69,6 +69,8 @@ pub(crate) fn new_key(name: &str, mac: &str) -> Command {
         hash: StoredHash { pepper: "p1".to_owned(), mac: mac.to_owned() },
         models: Vec::new(),
         expires_at: None,
+        limits: Default::default(),
+        user_limits: Default::default(),
         enabled: true,
     })))
 }

@@ -1,11 +1,12 @@
 //! Which source can serve which model for which group: one row each.
 
 use serde::Serialize;
-use waybill_event::config::{Change, Changed, Channel};
+use waybill_event::config::Change;
 use waybill_event::{ConfigPosition, GroupId, Source};
 
 use super::Placed;
 use super::text::{bounded, bounded_u32, without_nul};
+use crate::catalog::SourceEntity;
 
 /// One source's ability to serve a model for a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -32,18 +33,17 @@ pub struct AbilityRow {
 
 impl AbilityRow {
     /// The abilities of a source after an edit; none once it is deleted. A model listed twice counts as first listed.
-    pub(super) fn all(placed: &Placed, changed: &Changed<Channel>) -> Vec<Self> {
-        let state = &changed.state;
-        if changed.change == Change::Deleted {
+    pub(super) fn all(placed: &Placed, change: Change, entity: &SourceEntity) -> Vec<Self> {
+        if change == Change::Deleted {
             return Vec::new();
         }
-        let mut groups: Vec<u64> = state.groups.iter().map(|id| bounded(id.get())).collect();
+        let mut groups: Vec<u64> = entity.groups().iter().map(|id| bounded(id.get())).collect();
         groups.sort_unstable();
         groups.dedup();
-        let mut rows: Vec<Self> = Vec::with_capacity(groups.len() * state.models.len());
+        let mut rows: Vec<Self> = Vec::with_capacity(groups.len() * entity.models().len());
         for group in groups {
             let first = rows.len();
-            for model in &state.models {
+            for model in entity.models() {
                 let name = without_nul(&model.name);
                 if rows.iter().skip(first).any(|row| row.model == name) {
                     continue;
@@ -51,12 +51,12 @@ impl AbilityRow {
                 rows.push(Self {
                     group_id: GroupId::new(group),
                     model: name,
-                    source: state.source(),
+                    source: entity.source(),
                     upstream_model: without_nul(model.upstream_name()),
-                    priority: state.priority,
-                    weight: bounded_u32(state.weight),
-                    enabled: state.enabled,
-                    has_credential: state.credential.is_some(),
+                    priority: entity.priority(),
+                    weight: bounded_u32(entity.weight()),
+                    enabled: entity.enabled(),
+                    has_credential: entity.credential().is_some(),
                     position: ConfigPosition(placed.position.sequence),
                 });
             }

@@ -1,8 +1,9 @@
 //! The fold of the configuration stream into rows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use waybill_event::config::ConfigChange;
+use waybill_event::config::{Change, ConfigChange};
 use waybill_event::{Body, ConfigPosition, GroupId, KeyId, Source};
 
 use super::Placed;
@@ -10,7 +11,7 @@ use super::ability::AbilityRow;
 use super::config_history::ConfigHistoryRow;
 use super::entity::{GroupRow, KeyRow, SourceRow};
 use super::text::bounded;
-use crate::catalog::UnknownEdit;
+use crate::catalog::{SourceEntity, UnknownEdit};
 
 /// Rows of configuration, by their keys.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,6 +48,9 @@ impl TouchedConfig {
             ConfigChange::Channel(changed) => {
                 self.sources.insert(changed.state.source());
             }
+            ConfigChange::Account(changed) => {
+                self.sources.insert(changed.state.source());
+            }
             ConfigChange::Group(changed) => {
                 self.groups.insert(GroupId::new(bounded(changed.state.id.get())));
             }
@@ -54,6 +58,7 @@ impl TouchedConfig {
                 self.keys.insert(KeyId::new(bounded(changed.state.id.get())));
             }
             ConfigChange::AdminToken(_)
+            | ConfigChange::Price(_)
             | ConfigChange::Policy(_)
             | ConfigChange::Route(_)
             | ConfigChange::Intervention(_)
@@ -75,16 +80,10 @@ impl ConfigRows {
         };
         match change.as_ref() {
             ConfigChange::Channel(changed) => {
-                let source = changed.state.source();
-                let before = self.sources.get(&source);
-                if before.is_none_or(|row| row.position < position) {
-                    let created_at = before.map_or_else(|| placed.time(), |row| row.created_at);
-                    self.sources.insert(source, SourceRow::new(placed, changed, created_at));
-                    self.abilities.retain(|_, ability| ability.source != source);
-                    for row in AbilityRow::all(placed, changed) {
-                        self.abilities.insert((row.group_id, row.model.clone(), source), row);
-                    }
-                }
+                self.source(placed, changed.change, &Arc::new(changed.state.clone()).into());
+            }
+            ConfigChange::Account(changed) => {
+                self.source(placed, changed.change, &Arc::new(changed.state.clone()).into());
             }
             ConfigChange::Group(changed) => {
                 let id = GroupId::new(bounded(changed.state.id.get()));
@@ -103,6 +102,7 @@ impl ConfigRows {
                 }
             }
             ConfigChange::AdminToken(_)
+            | ConfigChange::Price(_)
             | ConfigChange::Policy(_)
             | ConfigChange::Route(_)
             | ConfigChange::Intervention(_)
@@ -110,5 +110,19 @@ impl ConfigRows {
         }
         self.history.entry(position).or_insert_with(|| ConfigHistoryRow::new(placed, change));
         Ok(())
+    }
+
+    fn source(&mut self, placed: &Placed, change: Change, entity: &SourceEntity) {
+        let (source, position) = (entity.source(), ConfigPosition(placed.position.sequence));
+        let before = self.sources.get(&source);
+        if before.is_some_and(|row| row.position >= position) {
+            return;
+        }
+        let created_at = before.map_or_else(|| placed.time(), |row| row.created_at);
+        self.sources.insert(source, SourceRow::new(placed, change, entity, created_at));
+        self.abilities.retain(|_, ability| ability.source != source);
+        for row in AbilityRow::all(placed, change, entity) {
+            self.abilities.insert((row.group_id, row.model.clone(), source), row);
+        }
     }
 }

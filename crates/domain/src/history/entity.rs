@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use waybill_event::config::{Change, Changed, Channel, Group, Key};
+use waybill_event::config::{Change, Changed, Group, Key};
 use waybill_event::{ConfigPosition, GroupId, KeyId, LogTime, Source};
 
 use super::Placed;
 use super::text::{bounded, bounded_u32, optional, value_without_nul, without_nul};
+use crate::catalog::SourceEntity;
 
 /// A source's settings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -38,27 +39,27 @@ pub struct SourceRow {
 }
 
 impl SourceRow {
-    pub(super) fn new(placed: &Placed, changed: &Changed<Channel>, created_at: LogTime) -> Self {
-        let state = &changed.state;
+    pub(super) fn new(placed: &Placed, change: Change, entity: &SourceEntity, created_at: LogTime) -> Self {
+        let (credential, limits) = (entity.credential(), entity.limits());
         Self {
-            source: state.source(),
-            name: without_nul(&state.name),
-            provider: without_nul(&state.provider),
-            base_url: without_nul(&state.base_url),
-            base_url_revision: bounded(state.base_url_revision),
-            credential_revision: state.credential.as_ref().map(|c| bounded(c.revision)),
-            credential_fingerprint: optional(state.credential.as_ref().map(|c| c.fingerprint.as_str())),
-            models: value_without_nul(serde_json::to_value(&state.models).unwrap_or_default()),
-            groups: state.groups.iter().map(|id| GroupId::new(bounded(id.get()))).collect(),
-            priority: state.priority,
-            weight: bounded_u32(state.weight),
-            max_concurrent: state.limits.max_concurrent.map(bounded_u32),
-            requests_per_minute: state.limits.requests_per_minute.map(bounded_u32),
-            multiplier_milli: bounded_u32(state.multiplier_milli),
-            allow_private: state.allow_private,
-            enabled: state.enabled,
-            deleted: changed.change == Change::Deleted,
-            version: bounded(state.version),
+            source: entity.source(),
+            name: without_nul(entity.name()),
+            provider: without_nul(entity.provider()),
+            base_url: without_nul(entity.base_url()),
+            base_url_revision: bounded(entity.revisions().base_url),
+            credential_revision: credential.map(|c| bounded(c.revision)),
+            credential_fingerprint: optional(credential.map(|c| c.fingerprint.as_str())),
+            models: value_without_nul(serde_json::to_value(entity.models()).unwrap_or_default()),
+            groups: entity.groups().iter().map(|id| GroupId::new(bounded(id.get()))).collect(),
+            priority: entity.priority(),
+            weight: bounded_u32(entity.weight()),
+            max_concurrent: limits.max_concurrent.map(bounded_u32),
+            requests_per_minute: limits.requests_per_minute.map(bounded_u32),
+            multiplier_milli: bounded_u32(entity.multiplier_milli()),
+            allow_private: entity.allow_private(),
+            enabled: entity.enabled(),
+            deleted: change == Change::Deleted,
+            version: bounded(entity.version()),
             created_at,
             changed_at: placed.time(),
             position: ConfigPosition(placed.position.sequence),

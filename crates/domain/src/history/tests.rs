@@ -329,6 +329,8 @@ fn no_hash_reaches_the_rows() {
         hash: StoredHash { pepper: "p1".to_owned(), mac: "5ec2e7".to_owned() },
         models: Vec::new(),
         expires_at: None,
+        limits: Default::default(),
+        user_limits: Default::default(),
         enabled: true,
         version: 1,
     };

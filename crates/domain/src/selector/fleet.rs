@@ -19,7 +19,7 @@ use super::state::{ByHand, SourceState};
 use super::transition::{Transition, Turn, Unannounced};
 use crate::dedup::{Dedup, Seen};
 
-use adopted::{Adopted, ChannelEdit, Edit};
+use adopted::{Adopted, Edit, SourceEdit};
 
 pub use adopted::UnknownEdit;
 
@@ -314,7 +314,7 @@ impl FleetState {
     fn adopt(&mut self, to: ConfigPosition, place: Place, t: LogTime, effects: &mut Effects) {
         for edit in self.adopted.advance(to) {
             match edit {
-                Edit::Channel(edit) => self.adopt_channel(&edit, place, t, effects),
+                Edit::Source(edit) => self.adopt_channel(&edit, place, t, effects),
                 Edit::PolicyOfMany => {
                     let all: Vec<Source> = self.sources.keys().copied().collect();
                     all.into_iter().for_each(|source| self.adopt_policy(source, place, effects));
@@ -325,7 +325,7 @@ impl FleetState {
         }
     }
 
-    fn adopt_channel(&mut self, edit: &ChannelEdit, place: Place, t: LogTime, effects: &mut Effects) {
+    fn adopt_channel(&mut self, edit: &SourceEdit, place: Place, t: LogTime, effects: &mut Effects) {
         let source = edit.source;
         if edit.deleted {
             if self.sources.remove(&source).is_some() {

@@ -41,7 +41,7 @@ pub struct CredentialRef {
     pub fingerprint: String,
 }
 
-/// Limits of a source; `None` is unlimited.
+/// Limits of a source, a client key or a user, over the whole fleet; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
     /// Requests in flight.
@@ -50,6 +50,14 @@ pub struct Limits {
     /// Attempts per rolling minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
+}
+
+impl Limits {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_unlimited(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// By what a source is checked while it serves.

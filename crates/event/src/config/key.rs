@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Entity;
+use super::{Entity, Limits};
 use crate::{AdminTokenId, GroupId, KeyId, LogTime};
 
 /// Hash of a token under a pepper.
@@ -33,6 +33,12 @@ pub struct Key {
     /// From when on it is no longer valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<LogTime>,
+    /// What may be asked with it in all.
+    #[serde(default, skip_serializing_if = "Limits::is_unlimited")]
+    pub limits: Limits,
+    /// What each of its users may ask; a request names its user in the protocol's own field.
+    #[serde(default, skip_serializing_if = "Limits::is_unlimited")]
+    pub user_limits: Limits,
     /// Whether it may be used.
     pub enabled: bool,
     /// How many edits it has seen, its creation included.

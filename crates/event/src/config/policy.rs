@@ -14,8 +14,8 @@ use super::Entity;
 use crate::{GroupId, KeyId, RouteId, Source};
 
 pub use request::{
-    MidStream, OnAllUnavailable, RequestOverrides, RequestPolicy, RetryBudgetOverrides, RetryBudgetPolicy,
-    RetryUnknown, Strategy,
+    FailOverKinds, MidStream, OnAllUnavailable, OnOutage, RequestOverrides, RequestPolicy, RetryBudgetOverrides,
+    RetryBudgetPolicy, RetryUnknown, Strategy,
 };
 pub use selector::{
     BreakerOverrides, BreakerPolicy, FactorBands, FactorBandsOverrides, SelectorOverrides, SelectorPolicy,

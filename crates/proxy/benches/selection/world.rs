@@ -150,6 +150,8 @@ fn key(id: u64) -> Key {
         hash: StoredHash { pepper: "p".to_owned(), mac: format!("{id}") },
         models: Vec::new(),
         expires_at: None,
+        limits: Default::default(),
+        user_limits: Default::default(),
         enabled: true,
         version: 1,
     }

@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use waybill_domain::attempt::{Conclusion, Machine, Opening, Policy};
 use waybill_domain::candidate::Candidate;
-use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot};
+use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot, SourceEntity};
 use waybill_domain::needs::Needs;
 use waybill_domain::selector::table::Unavailable;
 use waybill_domain::verdict::{PublicCode, all_busy};
 use waybill_event::LogTime;
-use waybill_event::config::{Channel, Key};
+use waybill_event::config::Key;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted};
 use waybill_journal::outbox::{OutboxError, Reservation};
@@ -78,15 +78,15 @@ impl Wanted {
         Ok(ability)
     }
 
-    /// The candidate's channel as it is now.
-    pub(super) fn channel(
+    /// The candidate's source as it is configured now.
+    pub(super) fn entity(
         &self,
         replica: &Replica,
         route: &Resolved,
         candidate: &Candidate,
-    ) -> Result<Arc<Channel>, SkipReason> {
+    ) -> Result<SourceEntity, SkipReason> {
         let now = (replica.clock)().ok_or(SkipReason::NotAuthorised)?;
-        self.ability(&replica.snapshot(), route, candidate, now).map(|ability| ability.channel)
+        self.ability(&replica.snapshot(), route, candidate, now).map(|ability| ability.entity)
     }
 
     fn ability(

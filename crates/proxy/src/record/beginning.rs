@@ -1,12 +1,11 @@
 //! Attempts begin: the start of each is written before it is made, and some are waited for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use waybill_domain::attempt::Order;
+use waybill_domain::catalog::SourceEntity;
 use waybill_domain::selector::Revisions;
 use waybill_event::LogTime;
-use waybill_event::config::Channel;
 
 use super::{Record, Running, drafts};
 use crate::course::Course;
@@ -16,9 +15,9 @@ use crate::probes::Permit;
 impl Record {
     /// An attempt for this order, its start not yet written.
     #[must_use]
-    pub fn prepare(&self, order: Order, channel: Arc<Channel>, permit: Option<Permit>, course: &mut Course) -> Running {
+    pub fn prepare(&self, order: Order, entity: SourceEntity, permit: Option<Permit>, course: &mut Course) -> Running {
         let table = course.other_table(self.story.table);
-        let credential_revision = channel.credential.as_ref().map_or(0, |credential| credential.revision);
+        let credential_revision = entity.revisions().credential;
         let in_flight = self.replica.views.enter(order.candidate.source.source);
         Running {
             model: course.model_of(&order.candidate),
@@ -26,7 +25,7 @@ impl Record {
             table,
             lacks: course.lacks(&order.candidate),
             order,
-            channel,
+            entity,
             credential_revision,
             started: self.now(),
             first_content: None,
@@ -87,7 +86,8 @@ impl Record {
             drafts.push(self.story.half_opened(&running, opening));
         }
         drafts.push(self.story.attempt_started(&running, running.credential_revision));
-        self.used = Revisions { credential: running.credential_revision, base_url: running.channel.base_url_revision };
+        self.used =
+            Revisions { credential: running.credential_revision, base_url: running.entity.revisions().base_url };
         self.running = Some(running);
         self.begun += 1;
     }

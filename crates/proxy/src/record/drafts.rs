@@ -147,7 +147,7 @@ impl Story {
             ok,
             kind,
             credential_revision: running.credential_revision,
-            base_url_revision: running.channel.base_url_revision,
+            base_url_revision: running.entity.revisions().base_url,
             upstream_model: Some(running.order.candidate.upstream_model.to_string()),
             rule: None,
             message: None,

@@ -141,7 +141,7 @@ impl Relay {
         let held = opened.held.clone();
         self.opened = opened;
         if let Some(running) = self.walk.record.running() {
-            self.provider.clone_from(&running.channel.provider);
+            running.entity.provider().clone_into(&mut self.provider);
         }
         self.phase = Phase::Flowing;
         // They were watched when they came; here they are only compared.

@@ -218,6 +218,8 @@ async fn configure(memory: &Memory, upstream: &ScriptedUpstream, peppers: &Peppe
         hash,
         models: Vec::new(),
         expires_at: None,
+        limits: Default::default(),
+        user_limits: Default::default(),
         enabled: true,
         version: 1,
     };

@@ -35,7 +35,7 @@ impl Rested {
             let Some(up) = &proxy.up else { continue };
             let snapshot = up.replica.snapshot();
             for (source, entry) in up.replica.views().all() {
-                if snapshot.catalog().channel_of(source).is_some() {
+                if snapshot.catalog().entity(source).is_some() {
                     views.push((proxy.name.clone(), source, entry.view.lock().state().clone()));
                 }
             }

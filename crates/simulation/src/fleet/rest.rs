@@ -95,6 +95,6 @@ impl Fleet {
 /// Whether the shared values hold all of a replica's own events about sources that exist.
 fn holds_nothing_own(replica: &Replica) -> bool {
     let snapshot = replica.snapshot();
-    let exists = |source: Source| snapshot.catalog().channel_of(source).is_some();
+    let exists = |source: Source| snapshot.catalog().entity(source).is_some();
     replica.views().all().iter().all(|(source, entry)| !exists(*source) || entry.view.lock().own_range().is_none())
 }

@@ -34,7 +34,7 @@ fn reach(state: &State, id: &str) -> Result<(Arc<Channel>, Target), Problem> {
     let Some(credential) = &channel.credential else {
         return Err(conflict("no_credential", "the channel has no credential".to_owned()));
     };
-    let opened = state.credentials().open(channel.id, credential);
+    let opened = state.credentials().open(channel.source(), credential);
     let opened = opened.ok_or_else(|| {
         Problem::unavailable("credential_unavailable", "the channel's credential isn't here yet, or can't be opened")
     })?;

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use waybill_event::ChannelId;
-use waybill_event::config::{ChannelModel, CredentialRef, Limits};
+use waybill_event::config::{Channel, ChannelModel, CredentialRef, Limits};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn tiers_stand_highest_first_and_disabled_channels_stay() {
     let low = channel(1, &["m", "n"], &[1], 1);
     let mut high = Channel::clone(&channel(3, &["m"], &[1, 2], 9));
     high.enabled = false;
-    let index = Index::of(&[low, channel(2, &["m"], &[1], 1), Arc::new(high)]);
+    let index = Index::of([low, channel(2, &["m"], &[1], 1), Arc::new(high)].map(SourceEntity::from));
     let abilities = index.model(GroupId::new(1), "m").unwrap();
     let seen: Vec<_> = abilities
         .tiers
@@ -46,10 +46,10 @@ fn tiers_stand_highest_first_and_disabled_channels_stay() {
 
 #[test]
 fn an_edit_shares_everything_it_does_not_touch() {
-    let (a, b) = (channel(1, &["m"], &[1], 0), channel(2, &["n"], &[1], 0));
-    let before = Index::of([&a, &b]);
+    let [a, b] = [channel(1, &["m"], &[1], 0), channel(2, &["n"], &[1], 0)].map(SourceEntity::from);
+    let before = Index::of([a, b.clone()]);
     let mut after = before.clone();
-    after.update(Some(&b), Some(&channel(2, &["n"], &[1], 5)));
+    after.update(Some(&b), Some(&channel(2, &["n"], &[1], 5).into()));
     let group = GroupId::new(1);
     assert!(Arc::ptr_eq(before.model(group, "m").unwrap(), after.model(group, "m").unwrap()));
     assert_eq!(before.model(group, "n").unwrap().tiers[0].priority, 0);
@@ -69,19 +69,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn the_index_kept_up_equals_the_index_made_anew(edits in prop::collection::vec((1..5_u64, any_channel()), 0..24)) {
-        let mut channels: BTreeMap<u64, Arc<Channel>> = BTreeMap::new();
+        let mut channels: BTreeMap<u64, SourceEntity> = BTreeMap::new();
         let mut index = Index::default();
         for (id, edit) in edits {
-            let new = edit.map(|state| Arc::new(Channel { id: ChannelId::new(id), ..state }));
+            let new = edit.map(|state| SourceEntity::from(Arc::new(Channel { id: ChannelId::new(id), ..state })));
             let old = match &new {
-                Some(new) => channels.insert(id, Arc::clone(new)),
+                Some(new) => channels.insert(id, new.clone()),
                 None => channels.remove(&id),
             };
             index.update(old.as_ref(), new.as_ref());
-            prop_assert_eq!(&index, &Index::of(channels.values()));
+            prop_assert_eq!(&index, &Index::of(channels.values().cloned()));
         }
         let mut rows: Vec<_> = index.rows().collect();
-        let mut expected: Vec<_> = channels.values().flat_map(|channel| rows_of(channel)).collect();
+        let mut expected: Vec<_> = channels.values().flat_map(rows_of).collect();
         rows.sort();
         expected.sort();
         prop_assert_eq!(rows, expected);

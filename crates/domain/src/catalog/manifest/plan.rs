@@ -174,6 +174,8 @@ impl Planner<'_> {
                 hash: token.hash.clone(),
                 models: entry.models.clone().unwrap_or_default(),
                 expires_at: entry.expires_at,
+                limits: entry.limits.unwrap_or_default(),
+                user_limits: entry.user_limits.unwrap_or_default(),
                 enabled: entry.enabled.unwrap_or(true),
             };
             return self.run(&Command::Key(key::Command::Issue(Box::new(new))));
@@ -184,6 +186,8 @@ impl Planner<'_> {
             group: entry.group.clone(),
             models: entry.models.clone(),
             expires_at: entry.expires_at.map(Some),
+            limits: entry.limits,
+            user_limits: entry.user_limits,
         };
         self.run(&Command::Key(key::Command::Edit { id, expected, patch }))?;
         match entry.enabled {

@@ -100,6 +100,9 @@ fn request(numbers: &RequestPolicy) -> Result<(), Rejection> {
         mid_stream: _,
         degrade: _,
         validate_schema: _,
+        queue_timeout_ms,
+        failover_kinds: _,
+        on_outage: _,
     } = *numbers;
     for (field, value) in [
         ("request/deadline_ms", deadline_ms),
@@ -112,6 +115,7 @@ fn request(numbers: &RequestPolicy) -> Result<(), Rejection> {
     }
     within("request/min_attempt_ms", min_attempt_ms, 0..=HOUR_MS)?;
     within("request/patience_ms", patience_ms, 0..=HOUR_MS)?;
+    within("request/queue_timeout_ms", queue_timeout_ms, 0..=HOUR_MS)?;
     within("request/max_attempts", max_attempts.into(), 1..=100)?;
     within("request/max_walk", max_walk.into(), 1..=1_000)?;
     within("request/max_after_timeout", max_after_timeout.into(), 0..=100)?;

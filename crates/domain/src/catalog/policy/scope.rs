@@ -1,18 +1,19 @@
 //! Scopes as people write them: with ids or names.
 
 use waybill_event::config::{Entity, Group, Key, PolicyScope, Route};
-use waybill_event::{GroupId, KeyId, RouteId, Source};
+use waybill_event::{GroupId, KeyId, RouteId};
 
 use crate::catalog::{Catalog, Rejection};
 
-/// The scope that a text names: `global`, `provider:NAME`, `group:X`, `route:X`, `key:X`, `channel:X` or
-/// `channel:X/UPSTREAM_MODEL`, where X is an id or a name.
+/// The scope that a text names: `global`, `provider:NAME`, `group:X`, `route:X`, `key:X`, `channel:X`, `account:X`, or
+/// either of these with `/UPSTREAM_MODEL` behind, where X is an id or a name.
 ///
 /// # Errors
 /// [`Rejection`] for a text of another form, and for what doesn't exist.
 pub fn scope(catalog: &Catalog, text: &str) -> Result<PolicyScope, Rejection> {
     let wrong = || {
-        let forms = "global, provider:NAME, group:X, route:X, key:X, channel:X or channel:X/MODEL";
+        let forms =
+            "global, provider:NAME, group:X, route:X, key:X, channel:X, account:X, channel:X/MODEL or account:X/MODEL";
         Rejection::invalid("scope", format!("{text:?} is none of {forms}"))
     };
     if text == "global" {
@@ -35,26 +36,26 @@ pub fn scope(catalog: &Catalog, text: &str) -> Result<PolicyScope, Rejection> {
             let found = number.map(KeyId::new).or_else(|| catalog.key_named(named).map(|key| key.id));
             PolicyScope::Key { key: found.ok_or_else(missing(Key::ENTITY))? }
         }
-        "channel" => of_channel(catalog, named)?,
+        "channel" | "account" => of_source(catalog, text, named)?,
         _ => return Err(wrong()),
     })
 }
 
-/// A channel, or a model at one. A channel's whole name goes before the reading with a model.
-fn of_channel(catalog: &Catalog, named: &str) -> Result<PolicyScope, Rejection> {
-    if let Some(source) = channel(catalog, named) {
+/// A source, or a model at one. A source's whole name goes before the reading with a model.
+fn of_source(catalog: &Catalog, text: &str, named: &str) -> Result<PolicyScope, Rejection> {
+    let kind = text.strip_suffix(named).unwrap_or_default();
+    let source = |name: &str| {
+        let text = format!("{kind}{name}");
+        // An id may be named also of what is gone: the refusal of that is the command's.
+        text.parse().ok().or_else(|| catalog.source_named(&text).filter(|found| found.to_string().starts_with(kind)))
+    };
+    if let Some(source) = source(named) {
         return Ok(PolicyScope::Source { source });
     }
     let with_model = named.split_once('/').filter(|(_, model)| !model.is_empty());
-    let found = with_model.and_then(|(name, model)| Some((channel(catalog, name)?, model.to_owned())));
-    let (source, upstream_model) =
-        found.ok_or_else(|| Rejection::NotFound { entity: "channel", id: named.to_owned() })?;
+    let found = with_model.and_then(|(name, model)| Some((source(name)?, model.to_owned())));
+    let missing =
+        || Rejection::NotFound { entity: if kind == "account:" { "account" } else { "channel" }, id: named.to_owned() };
+    let (source, upstream_model) = found.ok_or_else(missing)?;
     Ok(PolicyScope::Model { source, upstream_model })
-}
-
-fn channel(catalog: &Catalog, named: &str) -> Option<Source> {
-    match named.parse::<u64>() {
-        Ok(id) => Some(waybill_event::ChannelId::new(id).into()),
-        Err(_) => catalog.channel_named(named).map(|channel| channel.source()),
-    }
 }

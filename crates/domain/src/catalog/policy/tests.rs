@@ -51,7 +51,10 @@ fn scopes_are_found_by_id_and_by_name() {
     check("channel:main", "channel:1");
     check("channel:main/gpt/4", "channel:1/gpt/4");
     check("channel:1/gpt", "channel:1/gpt");
-    for wrong in ["", "all", "group:", "group:other", "channel:other", "channel:main/", "account:1", "key:x"] {
+    check("account:1/gpt", "account:1/gpt");
+    for wrong in
+        ["", "all", "group:", "group:other", "channel:other", "channel:main/", "account:main", "account:", "key:x"]
+    {
         assert!(super::scope(&catalog, wrong).is_err(), "{wrong}");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use waybill_event::config::{Change, ConfigChange, PolicyScope, SelectorOverrides, SelectorPolicy};
 use waybill_event::{Body, ConfigPosition, Event, LogTime, Scope, Source};
 
+use crate::catalog::SourceEntity;
 use crate::selector::state::{ByHand, Numbers, Revisions, SourceState};
 
 /// An edit of a type or version that isn't known here.
@@ -20,9 +21,9 @@ pub struct UnknownEdit {
     pub version: u16,
 }
 
-/// What the fold must know of an edited channel.
+/// What the fold must know of an edited source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ChannelEdit {
+pub(super) struct SourceEdit {
     pub(super) source: Source,
     pub(super) provider: Arc<str>,
     pub(super) rev: u64,
@@ -35,7 +36,7 @@ pub(super) struct ChannelEdit {
 /// An edit as it is adopted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Edit {
-    Channel(ChannelEdit),
+    Source(SourceEdit),
     /// Of many sources: all, or all of a provider.
     PolicyOfMany,
     PolicyOf(Source),
@@ -44,7 +45,7 @@ pub(super) enum Edit {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Waiting {
-    Channel(ChannelEdit),
+    Source(SourceEdit),
     Policy(PolicyScope, Box<SelectorOverrides>),
     ByHand(Scope, ByHand),
 }
@@ -54,7 +55,7 @@ pub(super) struct Adopted {
     position: ConfigPosition,
     fed: ConfigPosition,
     waiting: VecDeque<(ConfigPosition, Waiting)>,
-    channels: BTreeMap<Source, ChannelEdit>,
+    channels: BTreeMap<Source, SourceEdit>,
     deleted: BTreeSet<Source>,
     policies: BTreeMap<PolicyScope, SelectorOverrides>,
     by_hand: BTreeMap<Scope, ByHand>,
@@ -74,7 +75,7 @@ impl Adopted {
         self.fed
     }
 
-    pub(super) fn channels(&self) -> impl Iterator<Item = (Source, &ChannelEdit)> + '_ {
+    pub(super) fn channels(&self) -> impl Iterator<Item = (Source, &SourceEdit)> + '_ {
         self.channels.iter().map(|(source, channel)| (*source, channel))
     }
 
@@ -143,7 +144,7 @@ impl Adopted {
 
     fn take(&mut self, edit: Waiting) -> Edit {
         match edit {
-            Waiting::Channel(channel) => {
+            Waiting::Source(channel) => {
                 if channel.deleted {
                     self.channels.remove(&channel.source);
                     self.policies.retain(|scope, _| !concerns(scope, channel.source));
@@ -152,7 +153,7 @@ impl Adopted {
                 } else {
                     self.channels.insert(channel.source, channel.clone());
                 }
-                Edit::Channel(channel)
+                Edit::Source(channel)
             }
             Waiting::Policy(scope, overrides) => {
                 let edit = match &scope {
@@ -176,20 +177,8 @@ fn concerns(scope: &PolicyScope, of: Source) -> bool {
 
 fn waiting(change: &ConfigChange) -> Option<Waiting> {
     match change {
-        ConfigChange::Channel(changed) => {
-            let channel = &changed.state;
-            Some(Waiting::Channel(ChannelEdit {
-                source: channel.source(),
-                provider: channel.provider.as_str().into(),
-                rev: channel.version,
-                revisions: Revisions {
-                    credential: channel.credential.as_ref().map_or(0, |credential| credential.revision),
-                    base_url: channel.base_url_revision,
-                },
-                deleted: changed.change == Change::Deleted,
-                put_back: changed.change == Change::Enabled,
-            }))
-        }
+        ConfigChange::Channel(changed) => Some(edit_of(changed.change, &Arc::new(changed.state.clone()).into())),
+        ConfigChange::Account(changed) => Some(edit_of(changed.change, &Arc::new(changed.state.clone()).into())),
         ConfigChange::Policy(changed) => {
             let held = changed.state.scope.holds_selector() && changed.change != Change::Deleted;
             let overrides = if held { changed.state.selector } else { SelectorOverrides::default() };
@@ -207,6 +196,18 @@ fn waiting(change: &ConfigChange) -> Option<Waiting> {
         | ConfigChange::Key(_)
         | ConfigChange::AdminToken(_)
         | ConfigChange::Route(_)
+        | ConfigChange::Price(_)
         | ConfigChange::Rules(_) => None,
     }
+}
+
+fn edit_of(change: Change, entity: &SourceEntity) -> Waiting {
+    Waiting::Source(SourceEdit {
+        source: entity.source(),
+        provider: entity.provider().into(),
+        rev: entity.version(),
+        revisions: entity.revisions(),
+        deleted: change == Change::Deleted,
+        put_back: change == Change::Enabled,
+    })
 }

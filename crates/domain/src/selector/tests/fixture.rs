@@ -159,7 +159,7 @@ pub(super) fn policy_edit(scope: PolicyScope, selector: SelectorPolicy) -> Event
 /// The candidates that these channels are for the model in their group.
 pub(super) fn abilities(channels: &[Channel]) -> Vec<Ability> {
     let channels: Vec<Arc<Channel>> = channels.iter().cloned().map(Arc::new).collect();
-    let index = Index::of(&channels);
+    let index = Index::of(channels.into_iter().map(Into::into));
     let found = index.model(GroupId::new(1), MODEL).unwrap();
     found.iter().cloned().collect()
 }

@@ -55,6 +55,32 @@ pub enum MidStream {
     VerifiedResume,
 }
 
+/// To which kind of source a request may go on after one of another kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailOverKinds {
+    /// Only to the kind of the source that was asked first.
+    #[default]
+    SameKind,
+    /// To any kind.
+    Any,
+}
+
+/// What holds for a limit while the store that its permits are in can't be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOutage {
+    /// Each replica goes by its share of the limit; one where there are more replicas than the limit.
+    #[default]
+    Share,
+    /// The same, but nothing where the limit is lower than the number of replicas.
+    StrictShare,
+    /// Nothing is let through but on what a replica holds.
+    Closed,
+    /// Everything is let through.
+    Open,
+}
+
 layered! {
     /// How many of the recent requests for a target model may be further tries that strain what is ill already.
     RetryBudgetPolicy, RetryBudgetOverrides {
@@ -103,6 +129,12 @@ layered! {
         /// Whether the answer of a later target is checked against the JSON schema that the request asks for. A stream is
         /// held until it is complete for that.
         validate_schema: bool,
+        /// How long a request waits when every source that could serve it is merely full. 0 doesn't.
+        queue_timeout_ms: u64,
+        /// To which kind of source it may go on.
+        failover_kinds: FailOverKinds,
+        /// What holds for limits while the store of permits can't be reached.
+        on_outage: OnOutage,
         ; nested
         /// Further tries at the same or at an ill source.
         retry_budget: RetryBudgetPolicy as RetryBudgetOverrides,
@@ -135,6 +167,9 @@ impl Default for RequestPolicy {
             mid_stream: MidStream::Error,
             degrade: true,
             validate_schema: true,
+            queue_timeout_ms: 0,
+            failover_kinds: FailOverKinds::SameKind,
+            on_outage: OnOutage::Share,
             retry_budget: RetryBudgetPolicy::default(),
         }
     }

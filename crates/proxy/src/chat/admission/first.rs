@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::Candidate;
+use waybill_domain::catalog::SourceEntity;
 use waybill_event::LogTime;
-use waybill_event::config::Channel;
 
 use super::Wanted;
 use crate::chat::prepare;
@@ -48,12 +48,12 @@ pub(super) async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut
     let first = first_order(replica, wanted, record, course).await;
     course.settle(first.as_ref().ok().map(|(order, ..)| order));
     match first {
-        Ok((order, channel, permit)) => First::Ready(Box::new(record.prepare(order, channel, permit, course))),
+        Ok((order, entity, permit)) => First::Ready(Box::new(record.prepare(order, entity, permit, course))),
         Err(nobody) => nobody,
     }
 }
 
-type Prepared = (Order, Arc<Channel>, Option<Permit>);
+type Prepared = (Order, SourceEntity, Option<Permit>);
 
 /// The first order that can be carried out, or what is there instead.
 async fn first_order(
@@ -78,7 +78,7 @@ async fn first_order(
             continue;
         }
         match prepare(replica, wanted, &route, &order).await {
-            Ok((channel, permit)) => return Ok((*order, channel, permit)),
+            Ok((entity, permit)) => return Ok((*order, entity, permit)),
             Err(why) => record.machine().passed_over(why),
         }
     }
