@@ -11,8 +11,8 @@ use crate::config::{
     Route, Rules,
 };
 use crate::control::{
-    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, OutboxDrained, OwnerLost,
-    ProbeFinished, SourceChecked, SourceDisabled, SourceEnabled,
+    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ConfigApplied, CredentialRefreshFailed,
+    CredentialRefreshed, OutboxDrained, OwnerLost, ProbeFinished, SourceChecked, SourceDisabled, SourceEnabled,
 };
 use crate::failure::Health;
 use crate::traffic::{
@@ -157,6 +157,8 @@ bodies!(
     BreakerClosed,
     ProbeFinished,
     SourceChecked,
+    CredentialRefreshed,
+    CredentialRefreshFailed,
     BlockSet,
     BlockLifted,
     SourceDisabled,
@@ -259,6 +261,8 @@ impl Body {
             | Self::BreakerClosed(_)
             | Self::ProbeFinished(_)
             | Self::SourceChecked(_)
+            | Self::CredentialRefreshed(_)
+            | Self::CredentialRefreshFailed(_)
             | Self::BlockSet(_)
             | Self::BlockLifted(_)
             | Self::SourceDisabled(_)

@@ -165,6 +165,75 @@ impl Payload for SourceChecked {
     const VERSION: u16 = 1;
 }
 
+/// Why an account's tokens were refreshed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefreshReason {
+    /// They were to expire soon.
+    Ahead,
+    /// A replica met an expired one.
+    Expired,
+    /// An upstream refused it before its time.
+    Refused,
+    /// An earlier start of upkeep had got them and not told of it.
+    Recovered,
+}
+
+/// An account's tokens were refreshed: the new ones are stored, and what says that older ones were refused is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialRefreshed {
+    /// The account.
+    pub scope: Scope,
+    /// Revision of the new tokens.
+    pub credential_revision: u64,
+    /// Revision of those before.
+    pub replaces: u64,
+    /// Why.
+    pub why: RefreshReason,
+    /// Whether there is another refresh token, too.
+    pub rotated: bool,
+    /// When the access token expires; absent where it has no known end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<LogTime>,
+    /// Time from asking to storing, in milliseconds.
+    pub took_ms: u32,
+}
+impl Payload for CredentialRefreshed {
+    const TYPE: &'static str = "credential_refreshed";
+    const VERSION: u16 = 1;
+}
+
+/// An account's tokens couldn't be refreshed. Told when it begins to fail, and when it has failed for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CredentialRefreshFailed {
+    /// The account.
+    pub scope: Scope,
+    /// Revision of the tokens that were to be refreshed.
+    pub credential_revision: u64,
+    /// Revision of the account's base URL.
+    pub base_url_revision: u64,
+    /// Whether only another login helps: the account is disabled then.
+    #[serde(rename = "final")]
+    pub is_final: bool,
+    /// What the failure amounts to.
+    pub kind: FailureKind,
+    /// The OAuth server's status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The code of its error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What went wrong, masked.
+    pub message: String,
+    /// Until when the access token serves on; absent where it has no known end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<LogTime>,
+}
+impl Payload for CredentialRefreshFailed {
+    const TYPE: &'static str = "credential_refresh_failed";
+    const VERSION: u16 = 1;
+}
+
 /// A block was set or made longer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockSet {

@@ -20,6 +20,8 @@ pub enum SkipReason {
     Excluded,
     /// It has no usable credential.
     NoCredential,
+    /// Its access token has expired, and the next one isn't there yet.
+    CredentialExpired,
     /// It lacks a capability the request needs.
     CapabilityMissing,
     /// The source's breaker is open.
@@ -57,6 +59,7 @@ impl SkipReason {
             Self::NotAuthorised => "not_authorised",
             Self::Excluded => "excluded",
             Self::NoCredential => "no_credential",
+            Self::CredentialExpired => "credential_expired",
             Self::CapabilityMissing => "capability_missing",
             Self::SourceBreakerOpen => "source_breaker_open",
             Self::ModelBreakerOpen => "model_breaker_open",

@@ -52,6 +52,14 @@ fn about(kind: &str) -> (&'static str, &'static str) {
             "upkeep",
             "A source that serves was checked: written when the check counts as evidence, and when it says something else than the one before.",
         ),
+        "credential_refreshed" => (
+            "upkeep",
+            "An account's tokens were refreshed: the new ones are stored, and blocks that say that older ones were refused are over.",
+        ),
+        "credential_refresh_failed" => (
+            "upkeep",
+            "An account's tokens couldn't be refreshed: written when that begins, and when it is final, which disables the account.",
+        ),
         "block_set" => ("projector", "A block was set or made longer. Announces what the fold did."),
         "block_lifted" => ("projector", "An operator lifted a block before its end. Announces what the fold did."),
         "source_disabled" => ("projector", "A verdict disabled a source. Announces what the fold did."),

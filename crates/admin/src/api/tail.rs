@@ -86,6 +86,8 @@ fn speaks_of(event: &Event) -> Option<Source> {
         Body::BreakerClosed(data) => Some(data.scope.source),
         Body::ProbeFinished(data) => Some(data.scope.source),
         Body::SourceChecked(data) => Some(data.scope.source),
+        Body::CredentialRefreshed(data) => Some(data.scope.source),
+        Body::CredentialRefreshFailed(data) => Some(data.scope.source),
         Body::BlockSet(data) => Some(data.scope.source),
         Body::BlockLifted(data) => Some(data.scope.source),
         Body::SourceDisabled(data) => Some(data.scope.source),

@@ -60,6 +60,13 @@ impl StoryLine {
             "source_enabled" => "enabled again".to_owned(),
             "probe_finished" => format!("probed: {}", result(&row.detail)),
             "source_checked" => format!("checked by {}: {}", says("by"), result(&row.detail)),
+            "credential_refreshed" => format!("credential refreshed ({}); it serves{}", says("why"), until()),
+            "credential_refresh_failed" if row.detail.get("final") == Some(&Value::Bool(true)) => {
+                "credential can't be refreshed: it takes another login".to_owned()
+            }
+            "credential_refresh_failed" => {
+                format!("credential can't be refreshed for now; the present one serves{}", until())
+            }
             other => other.to_owned(),
         };
         let mut details =

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 use waybill_event::control::{
-    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, ProbeFinished, ProbeOf, SourceChecked,
-    SourceDisabled, SourceEnabled,
+    BlockLifted, BlockSet, BreakerClosed, BreakerHalfOpened, BreakerOpened, CredentialRefreshFailed,
+    CredentialRefreshed, ProbeFinished, ProbeOf, SourceChecked, SourceDisabled, SourceEnabled,
 };
 use waybill_event::selection::TableHash;
 use waybill_event::traffic::SelectionTable;
@@ -84,6 +84,12 @@ fn parts(body: &Body) -> Option<Parts<'_>> {
         }
         Body::SourceChecked(SourceChecked { scope, .. }) => {
             Parts { subject: "check", scope, cause: None, since: None, until: None }
+        }
+        Body::CredentialRefreshed(CredentialRefreshed { scope, expires_at, .. }) => {
+            Parts { subject: "credential", scope, cause: None, since: None, until: *expires_at }
+        }
+        Body::CredentialRefreshFailed(CredentialRefreshFailed { scope, expires_at, .. }) => {
+            Parts { subject: "credential", scope, cause: None, since: None, until: *expires_at }
         }
         Body::BlockSet(BlockSet { block, scope, cause, cause_position, since, until, .. }) => Parts {
             subject: block,

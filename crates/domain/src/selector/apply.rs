@@ -33,7 +33,7 @@ pub fn apply_evidence(state: &mut SourceState, evidence: &Evidence, place: Place
         state.position = state.position.max(position);
     }
     let late_after = Duration::from_millis(state.policy.late_after_ms);
-    if evidence.is_late(place, late_after) || evidence.revisions.older_than(state.revisions) {
+    if evidence.is_late(place, late_after) || evidence.is_void(state) {
         return Transitions::new();
     }
     let t = evidence.t(place);
@@ -42,6 +42,12 @@ pub fn apply_evidence(state: &mut SourceState, evidence: &Evidence, place: Place
     match &evidence.says {
         Says::Outcome { .. } => step.outcome(state),
         Says::Probe { of, model, ok } => step.probe(state, of, model.as_deref(), *ok),
+        Says::Refreshed { credential } => {
+            for (scope, turn) in state.adopt_token(*credential, t) {
+                step.push(scope, turn);
+            }
+        }
+        Says::RefreshFailed { kind } => step.disable(state, *kind, Recovery::Operator),
     }
     step.out
 }

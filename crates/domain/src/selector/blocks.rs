@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use waybill_event::failure::Strength;
 use waybill_event::{FailureKind, LogTime};
 
-use super::state::Revisions;
+use super::state::{Revisions, is_of_token};
 
 /// A block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +146,22 @@ impl Blocks {
         let held = held.collect();
         *self = Self::default();
         held
+    }
+
+    /// Ends what says that a token older than this one was refused; gives what still held at `t`.
+    pub fn lift_of_token(&mut self, credential: u64, t: LogTime) -> SmallVec<[(Arc<str>, Strength); 2]> {
+        let mut ended = SmallVec::new();
+        let slots =
+            [(&mut self.soft, Strength::Soft), (&mut self.hint, Strength::Hint), (&mut self.hard, Strength::Hard)];
+        for (slot, strength) in slots {
+            let over = |held: &mut Block| is_of_token(held.kind) && held.revisions.credential < credential;
+            if let Some(block) = slot.take_if(over)
+                && t < block.until
+            {
+                ended.push((block.id, strength));
+            }
+        }
+        ended
     }
 
     /// Forgets what was made with older credentials or base URLs than these.

@@ -1,12 +1,13 @@
-//! What of an event the selector's fold goes by: outcomes and decided probes, and nothing else.
+//! What of an event the selector's fold goes by: outcomes, decided probes and what became of an account's tokens, and
+//! nothing else.
 
 use std::time::Duration;
 
-use waybill_event::control::{CheckEvidence, ProbeOf, SourceChecked};
+use waybill_event::control::{CheckEvidence, CredentialRefreshFailed, CredentialRefreshed, ProbeOf, SourceChecked};
 use waybill_event::failure::{BlockVerdict, FailureKind, Health};
 use waybill_event::{Body, Event, LogTime, Mark, Position, Source};
 
-use super::state::Revisions;
+use super::state::{Revisions, SourceState, is_of_token};
 
 /// Where an event stands, as far as it stands anywhere yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +66,16 @@ pub enum Says {
         /// Whether a probe has already decided about the breaker.
         probe: bool,
     },
+    /// The source's tokens were refreshed.
+    Refreshed {
+        /// Revision of the new ones.
+        credential: u64,
+    },
+    /// Its tokens can't be refreshed any more.
+    RefreshFailed {
+        /// What that amounts to.
+        kind: FailureKind,
+    },
     /// What a probe has decided.
     Probe {
         /// What it was for.
@@ -113,6 +124,15 @@ impl Evidence {
                 Revisions { credential: check.credential_revision, base_url: check.base_url_revision },
                 checked(check, check.evidence.as_ref()?),
             ),
+            Body::CredentialRefreshed(CredentialRefreshed { scope, credential_revision: credential, .. }) => {
+                let revisions = Revisions { credential: *credential, base_url: 0 };
+                (scope.source, revisions, Says::Refreshed { credential: *credential })
+            }
+            Body::CredentialRefreshFailed(failed) if failed.is_final => {
+                let CredentialRefreshFailed { scope, credential_revision, base_url_revision, kind, .. } = failed;
+                let revisions = Revisions { credential: *credential_revision, base_url: *base_url_revision };
+                (scope.source, revisions, Says::RefreshFailed { kind: *kind })
+            }
             Body::RequestAdmitted(_)
             | Body::AttemptStarted(_)
             | Body::AttemptFinished(_)
@@ -121,6 +141,7 @@ impl Evidence {
             | Body::BreakerOpened(_)
             | Body::BreakerHalfOpened(_)
             | Body::BreakerClosed(_)
+            | Body::CredentialRefreshFailed(_)
             | Body::BlockSet(_)
             | Body::BlockLifted(_)
             | Body::SourceDisabled(_)
@@ -136,6 +157,19 @@ impl Evidence {
         Some(Self { mark, source, at, admitted, revisions, says })
     }
 
+    /// Whether newer credentials or another base URL have made it void. Of an account that was refreshed, only what says
+    /// that an older token was refused is void: limits and faults are the account's, whichever token met them.
+    #[must_use]
+    pub fn is_void(&self, state: &SourceState) -> bool {
+        let kind = match self.says {
+            Says::Refreshed { .. } => return false,
+            Says::Outcome { kind, .. } | Says::RefreshFailed { kind } => Some(kind),
+            Says::Probe { .. } => None,
+        };
+        let of_token = kind.is_some_and(is_of_token) && self.revisions.credential < state.token;
+        of_token || self.revisions.older_than(state.revisions)
+    }
+
     /// The time the fold counts it at.
     #[must_use]
     pub fn t(&self, place: Place) -> LogTime {
@@ -145,6 +179,11 @@ impl Evidence {
     /// Whether it reached the log too late to be evidence still.
     #[must_use]
     pub fn is_late(&self, place: Place, late_after: Duration) -> bool {
+        match self.says {
+            // How a source does, an old outcome doesn't tell; which tokens are void, revisions tell at any time.
+            Says::Refreshed { .. } | Says::RefreshFailed { .. } => return false,
+            Says::Outcome { .. } | Says::Probe { .. } => {}
+        }
         place.stored_at.is_some_and(|stored_at| stored_at.since(self.at) > late_after)
     }
 }

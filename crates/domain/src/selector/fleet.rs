@@ -292,6 +292,7 @@ impl FleetState {
         let model = match &evidence.says {
             Says::Outcome { upstream_model, .. } => Some(upstream_model.as_str()),
             Says::Probe { model, .. } => model.as_deref(),
+            Says::Refreshed { .. } | Says::RefreshFailed { .. } => None,
         };
         let judged = |state: &SourceState| factors(state, model.unwrap_or_default(), Load::default(), state.clock);
         let told = |state: &SourceState| {

@@ -41,6 +41,17 @@ impl Revisions {
     }
 }
 
+/// Whether a failure says that a token was refused, so that it is over with the next one.
+#[must_use]
+pub const fn is_of_token(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::AuthInvalid | FailureKind::AuthRefreshable)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// What is known of one scope: a whole source, or one model of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScopeState {
@@ -169,6 +180,9 @@ pub struct SourceState {
     pub config: ConfigPosition,
     /// Credential and base URL, as adopted.
     pub revisions: Revisions,
+    /// Revision of the newest tokens that an account was refreshed to; 0 where it never was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub token: u64,
     /// The numbers it was folded under.
     pub policy: SelectorPolicy,
     /// Breakers of models that have numbers of their own.
@@ -216,6 +230,7 @@ impl SourceState {
             rev: 0,
             config,
             revisions,
+            token: 0,
             policy,
             model_breakers,
             clock: LogTime::default(),
@@ -259,6 +274,30 @@ impl SourceState {
             self.disabled = None;
         }
         true
+    }
+
+    /// Takes over that the tokens were refreshed to this revision at `t`: what says that older ones were refused is over,
+    /// and given. All else stays: it is about the account, not about one token.
+    pub fn adopt_token(&mut self, credential: u64, t: LogTime) -> Vec<(Scope, Turn)> {
+        if credential <= self.token {
+            return Vec::new();
+        }
+        self.token = credential;
+        let source = self.source;
+        let mut ended = Vec::new();
+        let models = self.models.iter_mut().map(|(name, state)| (Some(name.as_str()), state));
+        for (name, state) in std::iter::once((None, &mut self.whole)).chain(models) {
+            let scope = Scope { source, model: name.map(str::to_owned) };
+            let lifted = state.blocks.lift_of_token(credential, t).into_iter();
+            ended.extend(lifted.map(|(block, strength)| (scope.clone(), Turn::Lifted { block, strength })));
+        }
+        let over = |held: &Disabled| is_of_token(held.kind) && held.revisions.credential < credential;
+        if self.disabled.as_ref().is_some_and(over)
+            && let Some(disabled) = self.disabled.take()
+        {
+            ended.push((self.scope(), Turn::Enabled { disabling: disabled.id }));
+        }
+        ended
     }
 
     /// The numbers of a model's breaker.

@@ -6,4 +6,5 @@ mod limits;
 mod picks;
 mod plans;
 mod shares;
+mod tokens;
 mod worked_example;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use waybill_event::config::SelectorPolicy;
-use waybill_event::{Boot, ConfigPosition, Event, Mark, Position, ProducerId, Source};
+use waybill_event::{Boot, ConfigPosition, Event, LogTime, Mark, Position, ProducerId, Source};
 
 use super::apply::{Transitions, apply_evidence};
 use super::evidence::{Evidence, Place};
@@ -31,6 +31,8 @@ pub struct View {
     shared: Option<SourceState>,
     /// Newest credential and base URL that the catalogue has told of.
     catalog: Revisions,
+    /// Newest tokens of an account that this replica has, and since when.
+    token: (u64, LogTime),
     own: VecDeque<Evidence>,
     state: SourceState,
     forgotten: u64,
@@ -43,7 +45,15 @@ impl View {
         let state =
             SourceState::new(source, Revisions::default(), SelectorPolicy::default(), ConfigPosition::default());
         let own_mark = Mark { producer, boot, n: 0 };
-        Self { own_mark, shared: None, catalog: Revisions::default(), own: VecDeque::new(), state, forgotten: 0 }
+        Self {
+            own_mark,
+            shared: None,
+            catalog: Revisions::default(),
+            token: Default::default(),
+            own: VecDeque::new(),
+            state,
+            forgotten: 0,
+        }
     }
 
     /// Folds one of the replica's own events in, at once. Events of others and of other sources change nothing.
@@ -96,6 +106,16 @@ impl View {
         changed
     }
 
+    /// The replica has newer tokens of an account than before: what says that older ones were refused is void at once,
+    /// also while nobody folds the log. Says whether anything changed.
+    pub fn refreshed(&mut self, credential: u64, now: LogTime) -> bool {
+        if credential <= self.token.0 {
+            return false;
+        }
+        self.token = (credential, now);
+        !self.state.adopt_token(credential, now).is_empty()
+    }
+
     /// The state as this replica sees it.
     #[must_use]
     pub const fn state(&self) -> &SourceState {
@@ -137,6 +157,8 @@ impl View {
         });
         self.state = base;
         self.state.adopt_revisions(self.catalog);
+        let (token, since) = self.token;
+        self.state.adopt_token(token, since);
         for evidence in &self.own {
             apply_evidence(&mut self.state, evidence, Place::OWN);
         }

@@ -113,6 +113,8 @@ fn said(kind: &str, event: &Value) -> String {
         "breaker_half_opened" | "breaker_closed" => pick(&["opening", "since"]),
         "block_set" => pick(&["block", "strength", "kind", "until"]),
         "source_disabled" | "source_enabled" => pick(&["disabling", "kind", "recovery"]),
+        "credential_refreshed" => pick(&["credential_revision", "why", "expires_at", "took_ms"]),
+        "credential_refresh_failed" => pick(&["final", "code", "message", "expires_at"]),
         "probe_finished" => pick(&["scope", "ok", "kind"]),
         "config_applied" => pick(&["position", "epoch"]),
         "outbox_drained" => pick(&["replica", "boot", "last"]),
