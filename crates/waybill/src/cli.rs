@@ -1,5 +1,6 @@
 //! The command line's client side: commands that talk to the admin API and show its answers to people, or as JSON.
 
+mod account;
 mod admin_token;
 mod api;
 mod apply;
@@ -12,9 +13,11 @@ mod document;
 mod group;
 mod history;
 mod key;
+mod limits;
 mod named;
 mod output;
 mod policy;
+mod price;
 mod reason;
 mod requests;
 mod route;
@@ -36,6 +39,8 @@ use self::connection::Connection;
 pub enum Client {
     /// Channels: API keys at base URLs.
     Channel(At<channel::Channel>),
+    /// Accounts: logins of subscriptions.
+    Account(At<account::Account>),
     /// Groups: what keys belong to and sources serve.
     Group(At<group::Group>),
     /// Client keys.
@@ -50,6 +55,8 @@ pub enum Client {
     Policy(At<policy::Policy>),
     /// Rules of verdicts: what an upstream's failure means.
     Rules(rules::Rules),
+    /// What tokens of models cost.
+    Price(At<price::Price>),
     /// Make configuration what a file says, in one step.
     Apply(With<apply::Apply>),
     /// Tell what happened to a request, and why.
@@ -111,6 +118,8 @@ impl Client {
     async fn send(self) -> anyhow::Result<()> {
         match self {
             Self::Channel(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Account(At { connection, command }) => command.run(&connection.open()?).await,
+            Self::Price(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Group(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Key(At { connection, command }) => command.run(&connection.open()?).await,
             Self::AdminToken(At { connection, command }) => command.run(&connection.open()?).await,

@@ -7,6 +7,7 @@ use super::Usage;
 use super::api::Api;
 use super::capabilities::split;
 use super::credential::Credential;
+use super::limits::Limits;
 use super::named::Named;
 use super::output::{Table, inner, list, member, plain};
 use super::reason::{Reason, Version, put};
@@ -81,12 +82,8 @@ struct Settings {
     /// Its share within the tier; 0 is a last resort.
     #[arg(long)]
     weight: Option<u32>,
-    /// Requests in flight; 0 is unlimited.
-    #[arg(long)]
-    max_concurrent: Option<u32>,
-    /// Attempts per minute; 0 is unlimited.
-    #[arg(long)]
-    requests_per_minute: Option<u32>,
+    #[command(flatten)]
+    limits: Limits,
     /// Factor on prices, in thousandths.
     #[arg(long)]
     multiplier_milli: Option<u32>,
@@ -168,21 +165,13 @@ fn model(text: &str) -> Result<Value, Usage> {
     Ok(fields.into())
 }
 
-fn models(texts: &[String]) -> Result<Vec<Value>, Usage> {
+pub(super) fn models(texts: &[String]) -> Result<Vec<Value>, Usage> {
     texts.iter().map(|text| model(text)).collect()
 }
 
 /// A group by id where it is all digits, else by name.
 pub(super) fn group(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_| text.into(), Value::from)
-}
-
-fn limit(given: Option<u32>, held: Option<&Value>) -> Value {
-    match given {
-        Some(0) => Value::Null,
-        Some(limit) => limit.into(),
-        None => held.cloned().unwrap_or(Value::Null),
-    }
 }
 
 impl Settings {
@@ -194,13 +183,7 @@ impl Settings {
         put(body, "priority", self.priority);
         put(body, "weight", self.weight);
         put(body, "multiplier_milli", self.multiplier_milli);
-        if self.max_concurrent.is_some() || self.requests_per_minute.is_some() {
-            let limits = json!({
-                "max_concurrent": limit(self.max_concurrent, held.pointer("/limits/max_concurrent")),
-                "requests_per_minute": limit(self.requests_per_minute, held.pointer("/limits/requests_per_minute")),
-            });
-            body.insert("limits".to_owned(), limits);
-        }
+        put(body, "limits", self.limits.member(held));
         let mut probe = held.get("probe").and_then(Value::as_object).cloned().unwrap_or_default();
         let before = probe.clone();
         match self.probe_model.as_deref() {

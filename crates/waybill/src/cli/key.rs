@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::api::Api;
 use super::channel::group;
+use super::limits::{Limits, both};
 use super::named::Named;
 use super::output::{Table, edited, list, member};
 use super::reason::{Reason, Version, put};
@@ -61,7 +62,28 @@ pub(crate) struct Issue {
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
     #[command(flatten)]
+    limits: Limits,
+    #[command(flatten)]
+    of_users: OfUsers,
+    #[command(flatten)]
     reason: Reason,
+}
+
+/// What each of a key's users may ask; a request names its user in the field `user`.
+#[derive(Debug, Args)]
+pub(crate) struct OfUsers {
+    /// Requests in flight of one user; 0 is unlimited.
+    #[arg(long)]
+    user_max_concurrent: Option<u32>,
+    /// Requests of one user in any 60 seconds; 0 is unlimited.
+    #[arg(long)]
+    user_requests_per_minute: Option<u32>,
+}
+
+impl OfUsers {
+    fn member(&self, held: &Value) -> Option<Value> {
+        both(self.user_max_concurrent, self.user_requests_per_minute, held.get("user_limits"))
+    }
 }
 
 /// An edit of a key.
@@ -87,6 +109,10 @@ pub(crate) struct Edit {
     /// Let it be valid for ever.
     #[arg(long)]
     never_expires: bool,
+    #[command(flatten)]
+    limits: Limits,
+    #[command(flatten)]
+    of_users: OfUsers,
     #[command(flatten)]
     version: Version,
     #[command(flatten)]
@@ -118,6 +144,9 @@ impl Edit {
         if self.never_expires {
             body.insert("expires_at".to_owned(), Value::Null);
         }
+        let held = api.get(&path, &[]).await?;
+        put(&mut body, "limits", self.limits.member(&held));
+        put(&mut body, "user_limits", self.of_users.member(&held));
         self.reason.put(&mut body);
         self.version.put(api, &path, &mut body).await?;
         KEYS.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
@@ -130,6 +159,8 @@ async fn issued(api: &Api, issue: Issue) -> anyhow::Result<()> {
     put(&mut body, "group", Some(group(&issue.group)));
     put(&mut body, "models", Some(issue.models));
     put(&mut body, "expires_at", issue.expires_at);
+    put(&mut body, "limits", issue.limits.member(&Value::Null));
+    put(&mut body, "user_limits", issue.of_users.member(&Value::Null));
     issue.reason.put(&mut body);
     let answer = api.post(&["keys"], &[], &Value::Object(body)).await?;
     if api.wants_json() {
