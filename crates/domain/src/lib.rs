@@ -10,6 +10,7 @@ pub mod loss;
 pub mod needs;
 pub mod observation;
 pub mod probing;
+pub mod refreshing;
 pub mod retry_budget;
 pub mod selector;
 pub mod verdict;

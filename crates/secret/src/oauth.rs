@@ -72,11 +72,18 @@ impl fmt::Debug for OauthCredential {
     }
 }
 
+/// An access token that ends within this time isn't sent any more: it could end on its way.
+const MARGIN_MS: i64 = 2_000;
+
 impl OauthCredential {
-    /// Whether the access token can't be counted on any more `margin_ms` after `now_ms`.
+    /// Whether the access token can't be counted on any more: it has ended, or does so within two seconds, or a tenth of
+    /// its life where that is less.
     #[must_use]
-    pub fn expired(&self, now_ms: i64, margin_ms: i64) -> bool {
-        self.expires_ms.is_some_and(|expires| expires <= now_ms.saturating_add(margin_ms))
+    pub fn expired(&self, now_ms: i64) -> bool {
+        self.expires_ms.is_some_and(|expires| {
+            let margin = (expires.saturating_sub(self.issued_ms) / 10).clamp(0, MARGIN_MS);
+            expires.saturating_sub(margin) <= now_ms
+        })
     }
 }
 

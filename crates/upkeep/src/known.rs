@@ -6,6 +6,7 @@ use std::time::Duration;
 use waybill_domain::catalog::{Applied, Snapshot, SourceEntity, UnknownEdit};
 use waybill_domain::probing::Purpose;
 use waybill_domain::selector::SourceState;
+use waybill_domain::selector::state::Disabled;
 use waybill_event::failure::Recovery;
 use waybill_event::{ConfigPosition, LogTime, Scope, Source, decode_one};
 use waybill_journal::log::Message;
@@ -106,6 +107,11 @@ impl Known {
     pub(crate) fn sources(&self) -> BTreeSet<Source> {
         let configured = self.snapshot.catalog().entities().map(|entity| entity.source());
         self.states.keys().copied().chain(configured).collect()
+    }
+
+    /// A verdict's disabling of a source.
+    pub(crate) fn disabled(&self, source: Source) -> Option<&Disabled> {
+        self.states.get(&source)?.disabled.as_ref()
     }
 
     /// Why a source is to be probed, if it is: a verdict disabled it, probes may bring it back, no edit has voided the

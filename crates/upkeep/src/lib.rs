@@ -4,6 +4,7 @@
 //! stream within its size.
 
 pub mod permit;
+pub mod refresh;
 pub mod retention;
 pub mod schedule;
 pub mod status;
@@ -14,6 +15,8 @@ mod probe;
 mod runner;
 mod suitable;
 
+pub use refresh::pace::Pace;
+pub use refresh::{RefreshParts, RefreshStatus, Refresher};
 pub use retention::{Level, Retention, RetentionConfig, RetentionStatus};
 pub use runner::{Parts, Upkeep};
 pub use schedule::Rhythm;

@@ -30,6 +30,8 @@ const MODELS: usize = 3;
 pub(crate) enum Unready {
     #[error("the credential that the catalogue names isn't in the log's newest")]
     Credential,
+    #[error("the account's access token has expired, and the next one isn't there yet")]
+    Expired,
     #[error("the credential can't be read: {reason}")]
     Vault { reason: String },
     #[error("no request can be made for it: {reason}")]
@@ -66,7 +68,7 @@ impl Prober {
         tries: u32,
         now: LogTime,
     ) -> Result<Probed, Unready> {
-        let target = self.target(entity).await?;
+        let target = self.target(entity, now).await?;
         let mut models = suitable::models(entity, tries).into_iter().take(MODELS);
         let begun = Instant::now();
         let mut probed = self.chat(rules, entity, &target, models.next().unwrap_or_default(), now).await;
@@ -81,7 +83,7 @@ impl Prober {
 
     /// Checks a source that serves.
     pub(crate) async fn check(&self, rules: &Rulebook, entity: &SourceEntity, now: LogTime) -> Result<Probed, Unready> {
-        let target = self.target(entity).await?;
+        let target = self.target(entity, now).await?;
         Ok(match entity.probe().check_by {
             CheckBy::Chat => {
                 let model = suitable::models(entity, 1).into_iter().next().unwrap_or_default();
@@ -128,18 +130,18 @@ impl Prober {
         judged(rules, entity, None, &observation, begun)
     }
 
-    async fn target(&self, entity: &SourceEntity) -> Result<Target, Unready> {
-        let credential = self.credential(entity).await?;
+    async fn target(&self, entity: &SourceEntity, now: LogTime) -> Result<Target, Unready> {
+        let credential = self.credential(entity, now).await?;
         let wrong = |reason: String| Unready::Target { reason };
         let base_url = BaseUrl::parse(entity.base_url()).map_err(|fault| wrong(fault.to_string()))?;
         Target::new(base_url, &credential, entity.allow_private()).map_err(|fault| wrong(fault.to_string()))
     }
 
     /// The credential of exactly the revision that the catalogue names; of an account the newest tokens from that login.
-    async fn credential(&self, entity: &SourceEntity) -> Result<SecretString, Unready> {
+    async fn credential(&self, entity: &SourceEntity, now: LogTime) -> Result<SecretString, Unready> {
         let revision = entity.credential().ok_or(Unready::Credential)?.revision;
-        if let Some(held) = self.held(entity, revision) {
-            return Ok(held);
+        if let Some(held) = self.held(entity, revision, now) {
+            return held;
         }
         let subject = Vault::subject(entity.kind(), entity.id());
         let unreadable = |reason: String| Unready::Vault { reason };
@@ -147,13 +149,17 @@ impl Prober {
         let message = newest.map_err(|error| unreadable(error.to_string()))?.ok_or(Unready::Credential)?;
         let taken = self.vault.take(&subject, message.sequence, &message.payload);
         taken.map_err(|error| unreadable(error.to_string()))?;
-        self.held(entity, revision).ok_or(Unready::Credential)
+        self.held(entity, revision, now).unwrap_or(Err(Unready::Credential))
     }
 
-    fn held(&self, entity: &SourceEntity, revision: u64) -> Option<SecretString> {
+    fn held(&self, entity: &SourceEntity, revision: u64, now: LogTime) -> Option<Result<SecretString, Unready>> {
         match entity.source().kind {
-            SourceKind::Channel => Some(self.vault.get(entity.kind(), entity.id(), revision)?.as_ref().clone()),
-            SourceKind::Account => Some(self.vault.account(entity.id(), revision)?.credential.access.clone()),
+            SourceKind::Channel => Some(Ok(self.vault.get(entity.kind(), entity.id(), revision)?.as_ref().clone())),
+            SourceKind::Account => {
+                let credential = self.vault.account(entity.id(), revision)?.credential;
+                let usable = !credential.expired(now.as_millis());
+                Some(if usable { Ok(credential.access.clone()) } else { Err(Unready::Expired) })
+            }
         }
     }
 }

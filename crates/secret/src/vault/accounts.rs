@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(held.credential.access.expose_secret(), "access-canary-1");
         assert_eq!(refreshing.token.expose_secret(), "refresh-canary-1");
         assert_eq!(refreshing.client_secret.as_ref().unwrap().expose_secret(), "client-canary");
-        assert!(held.credential.expired(60_000, 1_000) && !held.credential.expired(59_000, 1_000));
+        assert!(held.credential.expired(59_000) && !held.credential.expired(58_999));
     }
 
     #[test]

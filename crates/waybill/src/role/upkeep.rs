@@ -10,7 +10,10 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal_nats::Connection;
-use waybill_upkeep::{Level, Parts, Retention, RetentionConfig, RetentionStatus, Rhythm, Upkeep};
+use waybill_upkeep::{
+    Level, Pace, Parts, RefreshParts, RefreshStatus, Refresher, Retention, RetentionConfig, RetentionStatus, Rhythm,
+    Upkeep,
+};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
 use super::durability::{self, Durability};
@@ -30,6 +33,7 @@ struct Running {
     durability: Arc<Durability>,
     upkeep: Arc<Upkeep>,
     retention: Arc<Retention>,
+    refresher: Arc<Refresher>,
     clock: Clock,
     stop: CancellationToken,
 }
@@ -50,12 +54,24 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let publishing = CancellationToken::new();
     booted.tasks.spawn(publisher.run(journal.log.clone(), publishing.clone()));
     let retention = Arc::new(Retention::new(journal.clone(), RetentionConfig::default()));
+    let dispatcher = Dispatcher::new(&DispatchConfig::default())?;
+    let refresher = Refresher::new(RefreshParts {
+        journal: journal.clone(),
+        outbox: outbox.clone(),
+        clock: clock.or_system(),
+        vault: vault.clone(),
+        dispatcher: dispatcher.clone(),
+        pace: Pace::default(),
+        dice: waybill_journal::dice::system(),
+        dir: booted.config.data_dir.join("refreshed"),
+    });
+    let refresher = Arc::new(refresher.context("the folder of refreshed tokens")?);
     let upkeep = Arc::new(Upkeep::new(Parts {
         journal,
         outbox: outbox.clone(),
         clock: clock.or_system(),
         vault,
-        dispatcher: Dispatcher::new(&DispatchConfig::default())?,
+        dispatcher,
         rhythm: Rhythm {
             first: Duration::from_millis(booted.config.upkeep.probe_interval_ms.max(100)),
             longest: LONGEST,
@@ -69,6 +85,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         durability,
         upkeep: upkeep.clone(),
         retention: retention.clone(),
+        refresher: refresher.clone(),
         clock: clock.clone(),
         stop: booted.stop.clone(),
     });
@@ -77,14 +94,14 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
 
     let (keeping, stop) = (retention.clone(), booted.stop.clone());
     booted.tasks.spawn(async move { keeping.run(stop).await });
-    upkeep.run(booted.stop.clone()).await;
+    tokio::join!(upkeep.run(booted.stop.clone()), refresher.run(booted.stop.clone()));
     outbox.close(FLUSH).await;
     publishing.cancel();
     ops.cancel();
     clock.stop();
     booted.tasks.close();
     booted.tasks.wait().await;
-    drop((role, upkeep, retention));
+    drop((role, upkeep, retention, refresher));
     if let Ok(connection) = Arc::try_unwrap(connection) {
         connection.close().await;
     }
@@ -116,6 +133,7 @@ impl Role for Running {
             },
             Dependency::new("selector_state", status.states_current, loaded(status.states_current)),
             Dependency::new("clock", clock, if clock { "set" } else { "not set yet" }),
+            tokens(&self.refresher.status()),
             traffic_size(&self.retention.status()),
         ]
     }
@@ -126,6 +144,7 @@ impl Role for Running {
 
     fn metrics(&self) -> String {
         let (status, traffic) = (self.upkeep.status(), self.retention.status());
+        let tokens = self.refresher.status();
         let level = match traffic.level {
             Level::Fine => 0,
             Level::High => 1,
@@ -141,6 +160,13 @@ impl Role for Running {
             ("sources_brought_back", status.brought_back),
             ("probes_unready", status.unready),
             ("probes_unrecorded", status.unrecorded),
+            ("accounts", u64::try_from(tokens.accounts).unwrap_or(0)),
+            ("accounts_expired", u64::try_from(tokens.expired).unwrap_or(0)),
+            ("refreshes_under_way", u64::try_from(tokens.under_way).unwrap_or(0)),
+            ("tokens_refreshed", tokens.refreshed),
+            ("refreshes_failed", tokens.failed),
+            ("refreshes_refused", tokens.refused),
+            ("refreshes_unrecorded", tokens.unrecorded),
             ("traffic_bytes", traffic.bytes),
             ("traffic_max_bytes", traffic.max_bytes),
             ("traffic_alarm", level),
@@ -149,6 +175,16 @@ impl Role for Running {
         ];
         super::render_gauges("waybill_upkeep", &gauges)
     }
+}
+
+/// How accounts' tokens stand. An OAuth server that is away doesn't make the role unready.
+fn tokens(status: &RefreshStatus) -> Dependency {
+    let state = match (status.current, status.accounts, status.expired) {
+        (false, ..) => "loading".to_owned(),
+        (true, accounts, 0) => format!("{accounts} accounts to refresh"),
+        (true, accounts, expired) => format!("{accounts} accounts to refresh, {expired} of them expired"),
+    };
+    Dependency::new("tokens", status.current, state)
 }
 
 /// How full the traffic stream is. Probes go on with a full one, so that it doesn't make the role unready.
