@@ -11,6 +11,7 @@ pub mod lease;
 pub mod log;
 pub mod memory;
 pub mod outbox;
+pub mod permits;
 pub mod presence;
 pub mod resume;
 pub mod settle;

@@ -1,0 +1,8 @@
+//! Permits over a store in memory, in virtual time.
+
+mod fairness;
+mod ground;
+mod outage;
+mod rates;
+mod recovery;
+mod slots;
