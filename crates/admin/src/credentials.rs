@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::catalog::Rejection;
 use waybill_event::config::CredentialRef;
-use waybill_event::{Source, SourceKind};
+use waybill_event::{LogTime, Source, SourceKind};
 use waybill_journal::{AppendError, Expect, Log, Record, Start, Stream};
-use waybill_secret::{ExposeSecret, OauthCredential, SecretString, Vault};
+use waybill_secret::{Bearer, ExposeSecret, NoBearer, OauthCredential, SecretString, Vault};
 
 use crate::edit::EditError;
 
@@ -82,15 +82,14 @@ impl Credentials {
         self.vault.ring().fingerprint(text).as_str().to_owned()
     }
 
-    /// The opened credential, if this process has it already.
-    #[must_use]
-    pub fn open(&self, source: Source, credential: &CredentialRef) -> Option<Arc<SecretString>> {
+    /// What requests to a source are sent with, if this process has it already and it holds at `now`.
+    ///
+    /// # Errors
+    /// [`NoBearer`].
+    pub fn bearer(&self, source: Source, credential: &CredentialRef, now: LogTime) -> Result<Bearer, NoBearer> {
         match source.kind {
-            SourceKind::Channel => self.vault.get(kind(source), source.id, credential.revision),
-            SourceKind::Account => {
-                let tokens = self.vault.account(source.id, credential.revision)?;
-                Some(Arc::new(tokens.credential.access.clone()))
-            }
+            SourceKind::Channel => self.vault.of_channel(source.id, credential.revision),
+            SourceKind::Account => self.vault.of_account(source.id, credential.revision, now.as_millis()),
         }
     }
 

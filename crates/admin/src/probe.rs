@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use waybill_event::config::Channel;
-use waybill_secret::SecretString;
+use waybill_secret::Bearer;
 use waybill_upstream::{Target, TargetFault};
 use waybill_wire::endpoint::{BaseUrl, BaseUrlFault};
 
@@ -22,6 +22,6 @@ pub(crate) enum TargetError {
 }
 
 /// Where a channel's attempts go.
-pub(crate) fn target(channel: &Channel, credential: &SecretString) -> Result<Target, TargetError> {
-    Ok(Target::new(BaseUrl::parse(&channel.base_url)?, credential, channel.allow_private)?)
+pub(crate) fn target(channel: &Channel, bearer: &Bearer) -> Result<Target, TargetError> {
+    Ok(Target::new(channel.source(), BaseUrl::parse(&channel.base_url)?, bearer, channel.allow_private)?)
 }

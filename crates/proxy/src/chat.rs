@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tokio_util::sync::CancellationToken;
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::{Candidate, Waiting};
-use waybill_domain::catalog::{Resolved, SourceEntity};
+use waybill_domain::catalog::Resolved;
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
@@ -31,7 +31,7 @@ use crate::course::Course;
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
-use crate::replica::Replica;
+use crate::replica::{Replica, Usable};
 
 use admission::{Admission, Wanted, admit};
 
@@ -132,14 +132,10 @@ impl Walk {
         let Some(running) = self.record.running() else {
             return local("unknown", Heard::default());
         };
-        let entity = &running.entity;
-        let Some(target) = self.replica.target(entity) else {
-            return local(entity.provider(), Heard::default());
-        };
-        let wanted = &self.wanted;
+        let (entity, wanted) = (&running.entity, &self.wanted);
         attempt(Ask {
             dispatcher: &self.replica.dispatcher,
-            target: &target,
+            target: &running.target,
             provider: entity.provider(),
             headers: &wanted.headers,
             body: splice_model(&wanted.body, wanted.model_span.clone(), &running.order.candidate.upstream_model),
@@ -220,9 +216,9 @@ impl Walk {
     async fn ready(&mut self, mut order: Order) -> Result<Running, Step> {
         loop {
             match prepare(&self.replica, &self.wanted, &self.course.wish().route, &order).await {
-                Ok((entity, permit)) => {
+                Ok((usable, permit)) => {
                     self.course.settle(Some(&order));
-                    return Ok(self.record.prepare(order, entity, permit, &mut self.course));
+                    return Ok(self.record.prepare(order, usable, permit, &mut self.course));
                 }
                 Err(why) => {
                     self.record.machine().passed_over(why);
@@ -325,19 +321,16 @@ async fn prepare(
     wanted: &Wanted,
     route: &Resolved,
     order: &Order,
-) -> Result<(SourceEntity, Option<Permit>), SkipReason> {
-    let entity = wanted.entity(replica, route, &order.candidate)?;
-    if replica.target(&entity).is_none() {
-        return Err(SkipReason::NoCredential);
-    }
+) -> Result<(Usable, Option<Permit>), SkipReason> {
+    let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
     let candidate = &order.candidate;
     let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
         (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
         (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
-        (None, Some(_) | None) => return Ok((entity, None)),
+        (None, Some(_) | None) => return Ok((usable, None)),
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
-        Claim::Granted(permit) => Ok((entity, Some(permit))),
+        Claim::Granted(permit) => Ok((usable, Some(permit))),
         Claim::Taken => Err(taken),
     }
 }

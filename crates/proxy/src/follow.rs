@@ -8,10 +8,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::{Applied, ReplacedSource, UnknownEdit};
+use waybill_domain::refreshing;
 use waybill_domain::selector::SourceState;
-use waybill_event::{ConfigPosition, Source, decode_one};
+use waybill_event::{ConfigPosition, LogTime, Source, decode_one};
 use waybill_journal::presence::Presence;
 use waybill_journal::{Bucket, Journal, Message, Start, Stream, Watched};
+use waybill_secret::Vault;
 
 use crate::replica::{Known, Replica};
 
@@ -96,9 +98,7 @@ pub async fn credentials(replica: Arc<Replica>, journal: Journal, stop: Cancella
     while let Some(message) = until(&stop, messages.next()).await.flatten() {
         match message {
             Ok(message) => {
-                if let Err(error) = replica.vault.take(&message.subject, message.sequence, &message.payload) {
-                    tracing::error!(%error, "a sealed credential can't be used");
-                }
+                credential(&replica, &message);
                 if message.sequence >= end && !Known::has(known) {
                     tracing::info!("credentials are known");
                     Known::set(known);
@@ -107,6 +107,21 @@ pub async fn credentials(replica: Arc<Replica>, journal: Journal, stop: Cancella
             Err(error) => tracing::warn!(%error, "sealed credentials can't be followed just now"),
         }
     }
+}
+
+fn credential(replica: &Replica, message: &Message) {
+    if let Err(error) = replica.vault.take(&message.subject, message.sequence, &message.payload) {
+        tracing::error!(%error, "a sealed credential can't be used");
+        return;
+    }
+    let Some(account) = Vault::account_of(&message.subject) else { return };
+    let Some(tokens) = replica.vault.newest_of_account(account) else { return };
+    // What an import makes void, the edit that names it says; a refresh is named by none.
+    if tokens.shown.login.is_some() {
+        let since = LogTime::from_micros(tokens.shown.issued_ms.saturating_mul(1_000));
+        replica.views.refreshed(refreshing::source(account), tokens.revision, since);
+    }
+    replica.tokens.arrived();
 }
 
 /// Watches the selector's state.

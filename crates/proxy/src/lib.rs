@@ -8,6 +8,7 @@ pub mod recording;
 pub mod replica;
 pub mod router;
 pub mod tables;
+pub mod tokens;
 pub mod views;
 
 mod answer;

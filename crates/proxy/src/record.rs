@@ -25,6 +25,7 @@ use waybill_event::selection::TableHash;
 use waybill_event::traffic::{Evidence, RequestAdmitted, Shadow};
 use waybill_event::{FailureKind, RequestId, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
+use waybill_upstream::Target;
 
 use crate::emit::{Drafts, EmitError, Room};
 use crate::probes::Permit;
@@ -44,6 +45,8 @@ pub struct Running {
     pub order: Order,
     /// The source it goes to, as it is configured.
     pub entity: SourceEntity,
+    /// Where it is, and with which credential it is asked.
+    pub target: Arc<Target>,
     /// The model, as groups and routes name it.
     model: Arc<str>,
     /// The table it was drawn from, where that isn't the one of the admission.

@@ -9,11 +9,12 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::{Snapshot, SourceEntity};
 use waybill_event::config::{Key, StoredHash};
+use waybill_event::selection::SkipReason;
 use waybill_event::{LogTime, RequestId, Source, SourceKind};
 use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
 use waybill_journal::presence::Others;
-use waybill_secret::{Peppers, Vault};
+use waybill_secret::{Bearer, NoBearer, Peppers, Vault};
 use waybill_upstream::{Dispatcher, Target};
 use waybill_wire::endpoint::BaseUrl;
 
@@ -23,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::probes::Probes;
 use crate::recording::Recording;
 use crate::tables::Tables;
+use crate::tokens::Tokens;
 use crate::views::Views;
 
 /// Tells the time of the log; `None` until the replica's clock has met the store's.
@@ -59,12 +61,46 @@ pub struct Parts {
     pub dispatcher: Dispatcher,
     /// Claims probes.
     pub probes: Probes,
+    /// Asks for accounts' next tokens.
+    pub tokens: Tokens,
     /// How requests are recorded.
     pub recording: Recording,
     /// Limits.
     pub limits: Limits,
     /// Random numbers: parts of ids, phases of wheels, spread of waits.
     pub dice: Dice,
+}
+
+/// A source as an attempt needs it: there is none without a credential of that very source that held when it was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Usable {
+    /// The source, as it is configured.
+    pub(crate) entity: SourceEntity,
+    /// Where attempts go, and with which credential.
+    pub(crate) target: Arc<Target>,
+    /// Revision of that credential.
+    pub(crate) revision: u64,
+}
+
+/// Why a source can't be dispatched to now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// This replica doesn't have the credential that the catalogue names, or nobody could send it.
+    NoCredential,
+    /// The access token of this revision has expired.
+    Expired {
+        /// The revision.
+        revision: u64,
+    },
+}
+
+impl From<NoBearer> for Unusable {
+    fn from(none: NoBearer) -> Self {
+        match none {
+            NoBearer::Missing => Self::NoCredential,
+            NoBearer::Expired { revision } => Self::Expired { revision },
+        }
+    }
 }
 
 /// What a target was made of: the version of its source's entity, and the revision of the credential.
@@ -82,6 +118,7 @@ pub struct Replica {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
+    pub(crate) tokens: Tokens,
     pub(crate) budgets: Budgets,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
@@ -132,6 +169,7 @@ impl Replica {
             dispatcher: parts.dispatcher,
             metrics: Metrics::new(),
             probes: parts.probes,
+            tokens: parts.tokens,
             budgets: Budgets::new(),
             recording: parts.recording,
             limits: parts.limits,
@@ -229,37 +267,64 @@ impl Replica {
         })
     }
 
-    /// Where attempts at a source go, with its credential; `None` while this replica doesn't have the credential that
-    /// the catalogue names, or can't use it.
-    #[must_use]
-    pub(crate) fn target(&self, entity: &SourceEntity) -> Option<Arc<Target>> {
-        let (source, named) = (entity.source(), entity.credential()?.revision);
+    /// A source with what it takes to be dispatched to now.
+    ///
+    /// # Errors
+    /// [`Unusable`].
+    pub(crate) fn usable(&self, entity: &SourceEntity) -> Result<Usable, Unusable> {
+        let (source, named) = (entity.source(), entity.credential().ok_or(Unusable::NoCredential)?.revision);
         // The tokens of an account are refreshed without an edit: the newest that descend from the ones named count.
-        let tokens = match source.kind {
+        let bearer = match source.kind {
             SourceKind::Channel => None,
-            SourceKind::Account => Some(self.vault.account(source.id, named)?),
+            SourceKind::Account => {
+                let now = (self.clock)().ok_or(Unusable::NoCredential)?;
+                Some(self.vault.of_account(source.id, named, now.as_millis())?)
+            }
         };
-        let made = (entity.version(), tokens.as_ref().map_or(named, |tokens| tokens.revision));
+        let made = (entity.version(), bearer.as_ref().map_or(named, Bearer::revision));
+        let usable = |target| Usable { entity: entity.clone(), target, revision: made.1 };
         if let Some((held, target)) = self.targets.read().get(&source)
             && *held == made
         {
-            return Some(target.clone());
+            return Ok(usable(target.clone()));
         }
-        let base_url = BaseUrl::parse(entity.base_url()).ok()?;
-        let target = match &tokens {
-            Some(tokens) => Target::new(base_url, &tokens.credential.access, entity.allow_private()).ok()?,
-            None => {
-                let key = self.vault.get(entity.kind(), source.id, named)?;
-                Target::new(base_url, &key, entity.allow_private()).ok()?
-            }
-        };
-        let target = Arc::new(target);
+        let bearer = bearer.map_or_else(|| self.vault.of_channel(source.id, named), Ok)?;
+        let base_url = BaseUrl::parse(entity.base_url()).map_err(|_| Unusable::NoCredential)?;
+        let target = Target::new(source, base_url, &bearer, entity.allow_private());
+        let target = Arc::new(target.map_err(|_| Unusable::NoCredential)?);
         self.targets.write().insert(source, (made, target.clone()));
-        Some(target)
+        Ok(usable(target))
+    }
+
+    /// The same, where an account's next access token is waited for a little if the present one has expired.
+    ///
+    /// # Errors
+    /// Why the source is passed over.
+    pub(crate) async fn usable_soon(&self, entity: &SourceEntity) -> Result<Usable, SkipReason> {
+        match self.usable(entity) {
+            Ok(usable) => Ok(usable),
+            Err(Unusable::NoCredential) => Err(SkipReason::NoCredential),
+            Err(Unusable::Expired { revision }) => {
+                let there = || self.usable(entity).ok();
+                // Few requests get here; the others shouldn't carry the room for it.
+                let waited = Box::pin(self.tokens.wait(entity.id(), revision, there)).await;
+                waited.ok_or(SkipReason::CredentialExpired)
+            }
+        }
+    }
+
+    /// An upstream has refused a credential that a refresh may mend: upkeep is asked for the next one.
+    pub(crate) fn refused(&self, entity: &SourceEntity, revision: u64) {
+        if let SourceEntity::Account(account) = entity {
+            self.tokens.refused(account.id.get(), revision);
+        }
     }
 
     /// Forgets the target of a source that is gone.
     pub(crate) fn forget_target(&self, source: Source) {
         self.targets.write().remove(&source);
+        if source.kind == SourceKind::Account {
+            self.tokens.forget(source.id);
+        }
     }
 }

@@ -135,6 +135,13 @@ impl Views {
         }
     }
 
+    /// This replica has newer tokens of an account, given at `since`.
+    pub fn refreshed(&self, source: Source, credential: u64, since: LogTime) {
+        if self.of(source).view.lock().refreshed(credential, since) {
+            self.touch();
+        }
+    }
+
     /// A source that no longer exists.
     pub fn forget(&self, source: Source) {
         self.sources.write().remove(&source);

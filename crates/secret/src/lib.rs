@@ -1,6 +1,7 @@
 //! Sealing of credentials at rest, their fingerprints, and the making and hashing of our own tokens.
 //! No storage and no configuration here, and nothing in this crate prints a secret: whoever needs one asks for it by name.
 
+pub mod bearer;
 pub mod fingerprint;
 pub mod oauth;
 pub mod pepper;
@@ -11,6 +12,7 @@ pub mod vault;
 
 mod random;
 
+pub use bearer::{Bearer, NoBearer};
 pub use fingerprint::Fingerprint;
 pub use oauth::{OauthCredential, Refreshing, Shown, TokenBody};
 pub use pepper::{Peppers, TokenHash};

@@ -90,6 +90,12 @@ impl Vault {
         format!("{SUBJECT_PREFIX}{kind}.{id}")
     }
 
+    /// The account whose tokens are stored under a subject; `None` for every other subject.
+    #[must_use]
+    pub fn account_of(subject: &str) -> Option<u64> {
+        subject.strip_prefix(SUBJECT_PREFIX)?.strip_prefix(ACCOUNT)?.strip_prefix('.')?.parse().ok()
+    }
+
     /// The message that stores a credential: sealed, for this source only.
     ///
     /// # Errors
@@ -133,7 +139,7 @@ impl Vault {
 
     /// The credential of a source at a revision, if this process has it.
     #[must_use]
-    pub fn get(&self, kind: &str, id: u64, revision: u64) -> Option<Arc<SecretString>> {
+    pub(crate) fn get(&self, kind: &str, id: u64, revision: u64) -> Option<Arc<SecretString>> {
         let opened = self.opened.read().unwrap_or_else(PoisonError::into_inner);
         let held = opened.get(&format!("{kind}.{id}"))?;
         held.iter().rev().find(|o| o.revision == revision).map(|o| o.credential.clone())

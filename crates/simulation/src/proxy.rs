@@ -15,6 +15,7 @@ use waybill_journal::log::Log;
 use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
 use waybill_journal::presence::Report;
 use waybill_proxy::probes::Probes;
+use waybill_proxy::tokens::Tokens;
 use waybill_proxy::{Limits, Parts, Replica, follow, router};
 use waybill_upstream::Dispatcher;
 
@@ -136,6 +137,7 @@ impl Proxy {
         });
         let wire = Wire::new(&self.ground, &self.upstreams, &self.calls, &self.name);
         let probes = Probes::start(&journal, &process.name, process.boot, &process.tracker, &process.stop);
+        let tokens = Tokens::new(&journal, process.name.clone(), process.tracker.clone());
         let clock = process.clock.clone();
         let replica = Replica::new(Parts {
             outbox: outbox.clone(),
@@ -144,6 +146,7 @@ impl Proxy {
             peppers: secrets::peppers(),
             dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
             probes,
+            tokens,
             limits: Limits::default(),
             recording: self.ground.setting.recording,
             dice: process.dice(),

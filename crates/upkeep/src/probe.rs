@@ -11,7 +11,7 @@ use waybill_event::config::CheckBy;
 use waybill_event::failure::{Health, Sent};
 use waybill_event::{FailureKind, LogTime, SourceKind};
 use waybill_journal::{Log, Stream};
-use waybill_secret::{SecretString, Vault};
+use waybill_secret::{Bearer, NoBearer, Vault};
 use waybill_upstream::models::FetchModelsError;
 use waybill_upstream::{Dispatcher, Limits, Target, observe};
 use waybill_wire::endpoint::BaseUrl;
@@ -28,10 +28,8 @@ const MODELS: usize = 3;
 /// Why a probe couldn't be sent; the source's state stays what it is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unready {
-    #[error("the credential that the catalogue names isn't in the log's newest")]
-    Credential,
-    #[error("the account's access token has expired, and the next one isn't there yet")]
-    Expired,
+    #[error(transparent)]
+    Credential(#[from] NoBearer),
     #[error("the credential can't be read: {reason}")]
     Vault { reason: String },
     #[error("no request can be made for it: {reason}")]
@@ -131,36 +129,30 @@ impl Prober {
     }
 
     async fn target(&self, entity: &SourceEntity, now: LogTime) -> Result<Target, Unready> {
-        let credential = self.credential(entity, now).await?;
+        let bearer = self.bearer(entity, now).await?;
         let wrong = |reason: String| Unready::Target { reason };
         let base_url = BaseUrl::parse(entity.base_url()).map_err(|fault| wrong(fault.to_string()))?;
-        Target::new(base_url, &credential, entity.allow_private()).map_err(|fault| wrong(fault.to_string()))
+        let target = Target::new(entity.source(), base_url, &bearer, entity.allow_private());
+        target.map_err(|fault| wrong(fault.to_string()))
     }
 
-    /// The credential of exactly the revision that the catalogue names; of an account the newest tokens from that login.
-    async fn credential(&self, entity: &SourceEntity, now: LogTime) -> Result<SecretString, Unready> {
-        let revision = entity.credential().ok_or(Unready::Credential)?.revision;
-        if let Some(held) = self.held(entity, revision, now) {
-            return held;
+    /// What the catalogue's word for a credential stands for; read from the log where this process doesn't have it.
+    async fn bearer(&self, entity: &SourceEntity, now: LogTime) -> Result<Bearer, Unready> {
+        let named = entity.credential().ok_or(NoBearer::Missing)?.revision;
+        let held = || match entity.source().kind {
+            SourceKind::Channel => self.vault.of_channel(entity.id(), named),
+            SourceKind::Account => self.vault.of_account(entity.id(), named, now.as_millis()),
+        };
+        if let Ok(bearer) = held() {
+            return Ok(bearer);
         }
         let subject = Vault::subject(entity.kind(), entity.id());
         let unreadable = |reason: String| Unready::Vault { reason };
         let newest = self.log.last_of_subject(Stream::Secret, &subject).await;
-        let message = newest.map_err(|error| unreadable(error.to_string()))?.ok_or(Unready::Credential)?;
+        let message = newest.map_err(|error| unreadable(error.to_string()))?.ok_or(NoBearer::Missing)?;
         let taken = self.vault.take(&subject, message.sequence, &message.payload);
         taken.map_err(|error| unreadable(error.to_string()))?;
-        self.held(entity, revision, now).unwrap_or(Err(Unready::Credential))
-    }
-
-    fn held(&self, entity: &SourceEntity, revision: u64, now: LogTime) -> Option<Result<SecretString, Unready>> {
-        match entity.source().kind {
-            SourceKind::Channel => Some(Ok(self.vault.get(entity.kind(), entity.id(), revision)?.as_ref().clone())),
-            SourceKind::Account => {
-                let credential = self.vault.account(entity.id(), revision)?.credential;
-                let usable = !credential.expired(now.as_millis());
-                Some(if usable { Ok(credential.access.clone()) } else { Err(Unready::Expired) })
-            }
-        }
+        Ok(held()?)
     }
 }
 

@@ -1,9 +1,10 @@
-//! A source as dispatch needs it. It can't exist without a credential.
+//! A source as dispatch needs it. It can't exist without a credential of that very source.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
-use secrecy::{ExposeSecret, SecretString};
+use waybill_event::{Source, SourceKind};
+use waybill_secret::Bearer;
 use waybill_wire::endpoint::BaseUrl;
 
 use crate::dispatch::{Endpoint, NoEndpoint};
@@ -24,6 +25,9 @@ pub struct Target {
 /// Why a target can't be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetFault {
+    /// The credential is another source's.
+    #[error("the credential is another source's")]
+    ForeignCredential,
     /// The credential is empty or only white space.
     #[error("the credential is empty")]
     EmptyCredential,
@@ -36,12 +40,19 @@ pub enum TargetFault {
 }
 
 impl Target {
-    /// A target with a bearer credential. Surrounding white space of the credential is dropped: keys are pasted.
+    /// The target of a source, with its credential. Surrounding white space of the credential is dropped: keys are pasted.
     ///
     /// # Errors
-    /// [`TargetFault`] if the credential is empty or can't be sent.
-    pub fn new(base_url: BaseUrl, credential: &SecretString, allow_private: bool) -> Result<Self, TargetFault> {
-        let credential = credential.expose_secret().trim();
+    /// [`TargetFault`] if the credential is another source's, empty, or can't be sent.
+    pub fn new(source: Source, base_url: BaseUrl, bearer: &Bearer, allow_private: bool) -> Result<Self, TargetFault> {
+        let kind = match source.kind {
+            SourceKind::Channel => "channel",
+            SourceKind::Account => "account",
+        };
+        if !bearer.is_of(kind, source.id) {
+            return Err(TargetFault::ForeignCredential);
+        }
+        let credential = bearer.token().trim();
         if credential.is_empty() {
             return Err(TargetFault::EmptyCredential);
         }
@@ -69,10 +80,29 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use waybill_secret::{KeyRing, SecretString, Vault};
+
     use super::*;
 
+    const SOURCE: Source = Source { kind: SourceKind::Channel, id: 1 };
+
     fn make(credential: &str) -> Result<Target, TargetFault> {
-        Target::new(BaseUrl::parse("https://api.example.com").unwrap(), &SecretString::from(credential), false)
+        of(SOURCE, credential)
+    }
+
+    fn of(source: Source, credential: &str) -> Result<Target, TargetFault> {
+        let vault = Vault::new(KeyRing::generate().unwrap());
+        let sealed = vault.seal("channel", 1, &SecretString::from(credential)).unwrap();
+        vault.take(&Vault::subject("channel", 1), 3, &sealed).unwrap();
+        let base_url = BaseUrl::parse("https://api.example.com").unwrap();
+        Target::new(source, base_url, &vault.of_channel(1, 3).unwrap(), false)
+    }
+
+    #[test]
+    fn no_target_with_anothers_credential() {
+        for source in [Source { id: 2, ..SOURCE }, Source { kind: SourceKind::Account, ..SOURCE }] {
+            assert_eq!(of(source, "sk-x").unwrap_err(), TargetFault::ForeignCredential);
+        }
     }
 
     #[test]

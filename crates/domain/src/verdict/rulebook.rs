@@ -9,13 +9,13 @@ use std::sync::{Arc, LazyLock};
 
 use waybill_event::config::{PolicyScope, Preset, RuleLayer, Rules};
 use waybill_event::traffic::Shadow;
-use waybill_event::{FailureKind, Source};
+use waybill_event::{FailureKind, Source, SourceKind};
 
 use super::layer::{Layer, over, preset};
 use super::matching::Found;
 use super::rule::{But, RuleSet, RuleSetError};
 use super::{Verdict, resolve};
-use crate::observation::Observation;
+use crate::observation::{Ending, Observation};
 
 static SHIPPED: LazyLock<Arc<RuleSet>> = LazyLock::new(|| Arc::new(RuleSet::builtin().clone()));
 
@@ -78,16 +78,16 @@ impl Rulebook {
     /// What an observation at a source means.
     #[must_use]
     pub fn classify(&self, source: Option<Source>, observation: &Observation) -> Verdict {
-        self.read(&self.chain(source, &observation.provider), false, observation)
+        self.read(source, &self.chain(source, &observation.provider), false, observation)
     }
 
     /// What an observation at a source means, and what candidates would have said.
     #[must_use]
     pub fn judge(&self, source: Option<Source>, observation: &Observation) -> Judged {
         let chain = self.chain(source, &observation.provider);
-        let verdict = self.read(&chain, false, observation);
+        let verdict = self.read(source, &chain, false, observation);
         let shadow = chain.iter().any(|scoped| scoped.candidate.is_some()).then(|| {
-            let other = self.read(&chain, true, observation);
+            let other = self.read(source, &chain, true, observation);
             let differs = differences(&verdict, &other);
             let shadow = Shadow { rule: other.rule.to_string(), kind: other.kind, differs };
             (verdict.kind != other.kind || !shadow.differs.is_empty()).then_some(shadow)
@@ -121,7 +121,7 @@ impl Rulebook {
         scopes.iter().flatten().filter_map(|scope| self.layers.get(scope)).collect()
     }
 
-    fn read(&self, chain: &[&Scoped], shadow: bool, observation: &Observation) -> Verdict {
+    fn read(&self, source: Option<Source>, chain: &[&Scoped], shadow: bool, observation: &Observation) -> Verdict {
         let layers: Vec<(&Scoped, &Layer)> = chain.iter().map(|scoped| (*scoped, scoped.layer(shadow))).collect();
         let own = layers.iter().find_map(|(scoped, layer)| Some((*scoped, layer.find(observation)?)));
         let (label, treatment, last, unmatched) = match own {
@@ -133,7 +133,11 @@ impl Rulebook {
             None => {
                 let holds = |id: &str| !layers.iter().any(|(_, layer)| layer.without.contains(id));
                 let found = self.base.find(observation, &holds);
-                (found.label, found.treatment.clone(), None, found.unmatched)
+                let refreshable = self.base.kind(FailureKind::AuthRefreshable);
+                match refreshable.filter(|_| is_token(source, found.treatment.kind, observation)) {
+                    Some(treatment) => (format!("{}+account", found.label).into(), treatment, None, found.unmatched),
+                    None => (found.label, found.treatment.clone(), None, found.unmatched),
+                }
             }
         };
         let kind = treatment.kind;
@@ -164,6 +168,13 @@ impl Scoped {
     fn layer(&self, shadow: bool) -> &Layer {
         self.candidate.as_ref().filter(|_| shadow).unwrap_or(&self.live)
     }
+}
+
+/// Whether an account's token was refused, which the next one mends: to the shipped rules a key and a token look alike.
+fn is_token(source: Option<Source>, kind: FailureKind, observation: &Observation) -> bool {
+    source.is_some_and(|source| source.kind == SourceKind::Account)
+        && kind == FailureKind::AuthInvalid
+        && matches!(observation.ending, Ending::Status { status: 401, .. })
 }
 
 /// The parts in which two verdicts differ, but for the kind.

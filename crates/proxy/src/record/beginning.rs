@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use waybill_domain::attempt::Order;
-use waybill_domain::catalog::SourceEntity;
 use waybill_domain::selector::Revisions;
 use waybill_event::LogTime;
 
@@ -11,13 +10,14 @@ use super::{Record, Running, drafts};
 use crate::course::Course;
 use crate::emit::{Drafts, Room};
 use crate::probes::Permit;
+use crate::replica::Usable;
 
 impl Record {
     /// An attempt for this order, its start not yet written.
     #[must_use]
-    pub fn prepare(&self, order: Order, entity: SourceEntity, permit: Option<Permit>, course: &mut Course) -> Running {
+    pub fn prepare(&self, order: Order, usable: Usable, permit: Option<Permit>, course: &mut Course) -> Running {
         let table = course.other_table(self.story.table);
-        let credential_revision = entity.revisions().credential;
+        let Usable { entity, target, revision: credential_revision } = usable;
         let in_flight = self.replica.views.enter(order.candidate.source.source);
         Running {
             model: course.model_of(&order.candidate),
@@ -26,6 +26,7 @@ impl Record {
             lacks: course.lacks(&order.candidate),
             order,
             entity,
+            target,
             credential_revision,
             started: self.now(),
             first_content: None,

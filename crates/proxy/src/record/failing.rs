@@ -24,6 +24,11 @@ impl Record {
         let source = self.running.as_ref().map(|running| running.order.candidate.source.source);
         let Judged { verdict, shadow } = self.replica.snapshot.load().rulebook().judge(source, &observation);
         self.replica.metrics.failed(verdict.kind);
+        if let Some(running) = &self.running
+            && verdict.kind == FailureKind::AuthRefreshable
+        {
+            self.replica.refused(&running.entity, running.credential_revision);
+        }
         if let Some(fingerprint) = &verdict.unmatched
             && self.replica.metrics.unmatched(&observation.provider, heard.status)
         {

@@ -25,6 +25,7 @@ use waybill_journal::outbox::{Outbox, OutboxConfig, Retry};
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
+use waybill_proxy::tokens::Tokens;
 use waybill_proxy::{Limits, Parts, Recording, Replica, follow, router};
 use waybill_scripted_upstream::{Script, ScriptedUpstream, Source};
 use waybill_secret::{KeyRing, Peppers, SecretString, Token, TokenKind, Vault};
@@ -104,6 +105,7 @@ impl World {
         let silent = Silent::over(journal.keyed.clone(), permit_asked.clone());
         let permits = Journal { keyed: Arc::new(silent), ..journal.clone() };
         let probes = Probes::start(&permits, outbox.producer(), boot, &tasks, &stop);
+        let tokens = Tokens::new(&permits, outbox.producer().clone(), tasks.clone());
         let replica = Replica::new(Parts {
             outbox,
             clock: Arc::new(move || Some(clock())),
@@ -111,6 +113,7 @@ impl World {
             peppers,
             dispatcher: Dispatcher::new(&DispatchConfig::default()).unwrap(),
             probes,
+            tokens,
             recording,
             limits: Limits::default(),
             dice: waybill_journal::dice::system(),

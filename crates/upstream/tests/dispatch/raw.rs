@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use waybill_domain::observation::TransportFault;
+use waybill_event::ChannelId;
+use waybill_secret::{KeyRing, SecretString, Vault};
 use waybill_upstream::{DispatchConfig, Dispatcher, Limits, Outbound, Reply, Target};
 use waybill_wire::endpoint::BaseUrl;
 
@@ -103,7 +104,11 @@ pub(crate) fn dispatcher() -> Dispatcher {
 }
 
 pub(crate) fn target(url: &str, allow_private: bool) -> Target {
-    Target::new(BaseUrl::parse(url).unwrap(), &SecretString::from("sk-canary-0123456789"), allow_private).unwrap()
+    let vault = Vault::new(KeyRing::generate().unwrap());
+    let sealed = vault.seal("channel", 1, &SecretString::from("sk-canary-0123456789")).unwrap();
+    vault.take(&Vault::subject("channel", 1), 1, &sealed).unwrap();
+    let bearer = vault.of_channel(1, 1).unwrap();
+    Target::new(ChannelId::new(1).into(), BaseUrl::parse(url).unwrap(), &bearer, allow_private).unwrap()
 }
 
 pub(crate) fn outbound() -> Outbound<'static> {

@@ -20,6 +20,7 @@ use waybill_journal_nats::Connection;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::replica::Known;
+use waybill_proxy::tokens::Tokens;
 use waybill_proxy::{Front, Limits, OutboxFull, Parts, Replica, follow};
 use waybill_upstream::{DispatchConfig, Dispatcher};
 
@@ -70,6 +71,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     booted.tasks.spawn(publisher.run(journal.log.clone(), publishing.clone()));
     let following = CancellationToken::new();
     let probes = Probes::start(&journal, &booted.producer, boot, &booted.tasks, &following);
+    let tokens = Tokens::new(&journal, booted.producer.clone(), booted.tasks.clone());
     let replica = Replica::new(Parts {
         outbox: outbox.clone(),
         clock: clock.reader(),
@@ -77,6 +79,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         peppers,
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
         probes,
+        tokens,
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
         dice: waybill_journal::dice::system(),

@@ -34,11 +34,11 @@ fn reach(state: &State, id: &str) -> Result<(Arc<Channel>, Target), Problem> {
     let Some(credential) = &channel.credential else {
         return Err(conflict("no_credential", "the channel has no credential".to_owned()));
     };
-    let opened = state.credentials().open(channel.source(), credential);
-    let opened = opened.ok_or_else(|| {
+    let bearer = state.credentials().bearer(channel.source(), credential, state.now());
+    let bearer = bearer.map_err(|_| {
         Problem::unavailable("credential_unavailable", "the channel's credential isn't here yet, or can't be opened")
     })?;
-    let target = target(&channel, &opened).map_err(|error| conflict("channel_misconfigured", error.to_string()))?;
+    let target = target(&channel, &bearer).map_err(|error| conflict("channel_misconfigured", error.to_string()))?;
     Ok((channel, target))
 }
 

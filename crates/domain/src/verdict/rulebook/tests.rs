@@ -158,3 +158,19 @@ fn what_cannot_be_used_is_refused_by_name() {
     check(json!({"rules": [ours]}), "x would blame");
     assert_eq!(PublicCode::InvalidApiKey.status(), 401);
 }
+
+#[test]
+fn a_refused_token_of_an_account_asks_for_the_next_one() {
+    let seen = |status: u16| Observation {
+        error: ErrorFields { code: Some("invalid_api_key".to_owned()), ..ErrorFields::default() },
+        ..Observation::new("anthropic", Ending::Status { status, shape: Shape::Error })
+    };
+    let rules = Rulebook::default();
+    let kind = |source: SourceKind, status: u16| {
+        let verdict = rules.classify(Some(Source { kind: source, id: 1 }), &seen(status));
+        (verdict.kind, verdict.rule.ends_with("+account"))
+    };
+    assert_eq!(kind(SourceKind::Account, 401), (FailureKind::AuthRefreshable, true));
+    assert_eq!(kind(SourceKind::Channel, 401), (FailureKind::AuthInvalid, false));
+    assert!(!kind(SourceKind::Account, 403).1, "only a 401 is about the token");
+}

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use waybill_domain::attempt::{Conclusion, Order, Step};
 use waybill_domain::candidate::Candidate;
-use waybill_domain::catalog::SourceEntity;
 use waybill_event::LogTime;
 
 use super::Wanted;
@@ -14,7 +13,7 @@ use crate::course::Course;
 use crate::probes::Permit;
 use crate::record::{Record, Running};
 use crate::recording::Durability;
-use crate::replica::Replica;
+use crate::replica::{Replica, Usable};
 
 /// The first source of a request.
 pub(super) enum First {
@@ -48,12 +47,12 @@ pub(super) async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut
     let first = first_order(replica, wanted, record, course).await;
     course.settle(first.as_ref().ok().map(|(order, ..)| order));
     match first {
-        Ok((order, entity, permit)) => First::Ready(Box::new(record.prepare(order, entity, permit, course))),
+        Ok((order, usable, permit)) => First::Ready(Box::new(record.prepare(order, usable, permit, course))),
         Err(nobody) => nobody,
     }
 }
 
-type Prepared = (Order, SourceEntity, Option<Permit>);
+type Prepared = (Order, Usable, Option<Permit>);
 
 /// The first order that can be carried out, or what is there instead.
 async fn first_order(
@@ -78,7 +77,7 @@ async fn first_order(
             continue;
         }
         match prepare(replica, wanted, &route, &order).await {
-            Ok((entity, permit)) => return Ok((*order, entity, permit)),
+            Ok((usable, permit)) => return Ok((*order, usable, permit)),
             Err(why) => record.machine().passed_over(why),
         }
     }
