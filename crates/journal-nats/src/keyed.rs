@@ -15,6 +15,7 @@ use waybill_journal::{AppendError, Bucket, Entry, Held, Keyed, ReadError, Start,
 
 use crate::consume::{Follower, Happened, Tasks};
 use crate::convert::{time, unavailable};
+use crate::graves::Graves;
 use crate::publish::Publisher;
 
 const OPERATION: &str = "KV-Operation";
@@ -29,16 +30,12 @@ pub(crate) struct NatsKeyed {
     publisher: Publisher,
     tasks: Tasks,
     deadline: Duration,
+    graves: Graves,
 }
 
 impl NatsKeyed {
-    pub(crate) const fn new(
-        context: jetstream::Context,
-        publisher: Publisher,
-        tasks: Tasks,
-        deadline: Duration,
-    ) -> Self {
-        Self { context, publisher, tasks, deadline }
+    pub(crate) fn new(context: jetstream::Context, publisher: Publisher, tasks: Tasks, deadline: Duration) -> Self {
+        Self { context, publisher, tasks, deadline, graves: Graves::default() }
     }
 
     /// The last message of a key, tombstones and markers included, as the stream's leader has it.
@@ -64,7 +61,7 @@ impl NatsKeyed {
         match held {
             Held::Anything => send(message(&parts)).await.map(|a| a.sequence),
             Held::Revision(revision) => send(expecting(revision)).await.map(|a| a.sequence),
-            Held::Nothing => match send(expecting(0)).await {
+            Held::Nothing => match send(expecting(self.graves.revision(bucket, key))).await {
                 Ok(appended) => Ok(appended.sequence),
                 // A tombstone or an expiry marker is nothing, too; it takes its revision to say so.
                 Err(AppendError::Conflict) => {
@@ -135,7 +132,9 @@ impl Keyed for NatsKeyed {
             let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
             headers.insert(TTL, format!("{}s", millis.div_ceil(1_000).max(1)).as_str());
         }
-        self.put(bucket, key, Parts { payload: value, headers }, held).await
+        let revision = self.put(bucket, key, Parts { payload: value, headers }, held).await?;
+        self.graves.left(bucket, key, revision);
+        Ok(revision)
     }
 
     async fn delete(&self, bucket: Bucket, key: &str, held: Held) -> Result<(), AppendError> {
@@ -146,21 +145,26 @@ impl Keyed for NatsKeyed {
         let mut headers = HeaderMap::new();
         headers.insert(OPERATION, "DEL");
         headers.insert(TTL, TOMBSTONE_TTL);
-        self.put(bucket, key, Parts { payload: Bytes::new(), headers }, held).await.map(|_| ())
+        let revision = self.put(bucket, key, Parts { payload: Bytes::new(), headers }, held).await?;
+        self.graves.dug(bucket, key, revision);
+        Ok(())
     }
 
     fn watch(&self, bucket: Bucket) -> Watching {
-        let follower = Values { prefix: subject(bucket, ""), point: WatchPoint::default(), initial: false };
+        let (point, graves) = (WatchPoint::default(), self.graves.clone());
+        let follower = Values { bucket, prefix: subject(bucket, ""), point, initial: false, graves };
         self.tasks.follow(self.context.clone(), stream_of(bucket), subject(bucket, ">"), follower)
     }
 }
 
 /// Watches a bucket.
 struct Values {
+    bucket: Bucket,
     prefix: String,
     point: WatchPoint,
     /// What was there when the consumer was made is still being told.
     initial: bool,
+    graves: Graves,
 }
 
 impl Follower for Values {
@@ -187,6 +191,11 @@ impl Follower for Values {
                 let key = subject.strip_prefix(&self.prefix).unwrap_or(subject).to_owned();
                 let revision = info.stream_sequence;
                 let value = delivered.message.headers.as_ref().is_none_or(is_value);
+                if value {
+                    self.graves.left(self.bucket, &key, revision);
+                } else {
+                    self.graves.dug(self.bucket, &key, revision);
+                }
                 let watched = if value {
                     let stored_at = time(info.published);
                     Watched::Put(Entry { key, value: delivered.message.payload.clone(), revision, stored_at })

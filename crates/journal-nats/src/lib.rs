@@ -5,6 +5,7 @@ mod connection;
 mod consume;
 mod convert;
 mod durability;
+mod graves;
 mod keeping;
 mod keyed;
 mod log;

@@ -8,6 +8,7 @@ mod ci;
 mod deploy;
 mod failover;
 mod layers;
+mod permits;
 mod projector_rate;
 mod propagation;
 mod purity;
@@ -42,6 +43,8 @@ enum Command {
     Failover(failover::Args),
     /// Checks the dependencies between crates against the table, and those on guarded outside crates.
     Layers,
+    /// Runs the suite of limits over a real cluster in full times: a few minutes.
+    Permits,
     /// Measures how many events a second the projector folds, and a burst at twice that.
     ProjectorRate(projector_rate::Args),
     /// Measures how fast three replicas learn of an edit and of an opened breaker.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Deploy => deploy::run(&root),
         Command::Failover(args) => failover::run(&root, &args),
         Command::Layers => layers::run(&root),
+        Command::Permits => permits::run(&root),
         Command::ProjectorRate(args) => projector_rate::run(&root, &args),
         Command::Propagation(args) => propagation::run(&root, &args),
         Command::Purity => purity::run(&root),

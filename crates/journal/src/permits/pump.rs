@@ -171,7 +171,7 @@ impl Inner {
             if rate.outside(now) < situation.allowed(waiter.on_outage) {
                 let permit = RatePermit::new(self.clone(), subject.clone(), None);
                 if waiter.send.send(Ok(permit)).is_ok() {
-                    rate.give_outside(now);
+                    rate.give_outside(now + self.settings.minute);
                     self.count_outside(waiter.on_outage);
                     given += 1;
                 }

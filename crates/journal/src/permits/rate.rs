@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::OnOutage;
 use super::slots::Claiming;
 use super::waiting::{RatePermit, Spent};
-use super::{MINUTE, OnOutage};
 
 /// Keys that a limit is cut into at most. With so many a fleet of some ten replicas uses each chunk up in time.
 const KEYS: u32 = 600;
@@ -29,7 +29,7 @@ pub(super) struct Rate {
     pub(super) claiming: BTreeMap<u32, Claiming>,
     suspects: BTreeMap<u32, Instant>,
     pub(super) waiters: BTreeMap<u64, RateWaiter>,
-    /// When permits were given without the store, within the last minute.
+    /// Until when permits that were given without the store count.
     outside: VecDeque<Instant>,
     /// How many of those the store is still to be told of.
     debt: u32,
@@ -187,20 +187,20 @@ impl Rate {
 
     /// Permits given without the store in the last minute.
     pub(super) fn outside(&self, now: Instant) -> u32 {
-        let recent = self.outside.iter().rev().take_while(|at| now.duration_since(**at) < MINUTE).count();
+        let recent = self.outside.iter().rev().take_while(|until| **until > now).count();
         u32::try_from(recent).unwrap_or(u32::MAX)
     }
 
     /// A permit is given without the store.
-    pub(super) fn give_outside(&mut self, now: Instant) {
-        self.outside.push_back(now);
+    pub(super) fn give_outside(&mut self, counts_until: Instant) {
+        self.outside.push_back(counts_until);
         self.debt = self.debt.saturating_add(1);
     }
 
     /// After how long it is worth asking again.
     pub(super) fn retry_after(&self, now: Instant) -> Duration {
         let claimed = self.living.values().filter(|living| !living.gone && living.lapses > now).map(|l| l.lapses);
-        let given = self.outside.front().map(|at| *at + MINUTE).filter(|at| *at > now);
+        let given = self.outside.iter().copied().find(|until| *until > now);
         claimed.chain(given).min().map_or(SOON, |at| at.duration_since(now))
     }
 
@@ -208,7 +208,7 @@ impl Rate {
     pub(super) fn tidy(&mut self, now: Instant) -> Vec<Unused> {
         self.living.retain(|_, living| living.lapses > now);
         self.suspects.retain(|_, until| *until > now);
-        while self.outside.pop_front_if(|at| now.duration_since(*at) >= MINUTE).is_some() {}
+        while self.outside.pop_front_if(|until| *until <= now).is_some() {}
         self.debt = self.debt.min(u32::try_from(self.outside.len()).unwrap_or(u32::MAX));
         let unused = |chunk: &Chunk| Unused { n: chunk.n, revision: chunk.revision };
         let given_back = self.chunks.iter().filter(|chunk| chunk.use_by <= now && chunk.used == 0).map(unused);

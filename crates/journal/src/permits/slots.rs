@@ -15,6 +15,8 @@ use super::{OnOutage, Settings};
 const SUSPECT: Duration = Duration::from_millis(250);
 /// How long a replica that gave way waits at most before it claims again.
 const BAR: Duration = Duration::from_secs(2);
+/// How many times longer a slot is held where it goes to a replica that holds but one fewer.
+const EVEN: u32 = 10;
 /// Replicas whose newest claims are remembered.
 const SERVED: usize = 256;
 /// How much longer than in the store what the watch told of lasts in the view: expiry is told late, never early.
@@ -261,19 +263,29 @@ impl Slots {
         if self.waiters.is_empty() {
             return true;
         }
-        if now.duration_since(own.since) < settings.tenure {
-            return false;
-        }
-        let held = self.held();
-        let poorer = |(replica, lapses): &(&ProducerId, &Instant)| {
-            **lapses > now && self.held_by(replica, now) < held && !self.barred(replica, now)
-        };
-        let order = |(replica, _): &(&ProducerId, &Instant)| (self.held_by(replica, now), self.served_at(replica));
-        let poorest = self.marks.iter().filter(poorer).min_by_key(order);
+        let tenure = now.duration_since(own.since);
+        let Some(poorest) = self.gives_way_to(tenure, now, settings).cloned() else { return false };
         // Whom it gives way to is served before it claims again.
-        let Some(poorest) = poorest.map(|(replica, _)| replica.clone()) else { return false };
         self.bars.insert(poorest, now + BAR);
         true
+    }
+
+    /// The replica that gets a slot which this one held for so long and could use itself.
+    fn gives_way_to(&self, tenure: Duration, now: Instant, settings: &Settings) -> Option<&ProducerId> {
+        let held = self.held();
+        let poorer = self.marks.iter().filter(|(replica, lapses)| {
+            let theirs = self.held_by(replica, now);
+            // Where the difference is one slot nothing is gained but that it evens out in the long run.
+            let due = if theirs > 0 && theirs + 1 == held { settings.tenure * EVEN } else { settings.tenure };
+            **lapses > now && theirs < held && tenure >= due && !self.barred(replica, now)
+        });
+        let poorer: Vec<&ProducerId> = poorer.map(|(replica, _)| replica).collect();
+        let free = (0..self.limit).filter(|n| self.is_free(*n, now)).count();
+        if free >= poorer.len() {
+            // There is one for each already.
+            return None;
+        }
+        poorer.into_iter().min_by_key(|replica| (self.held_by(replica, now), self.served_at(replica)))
     }
 
     /// Idle slots that are to go at once: others wait, or the limit was lowered.
