@@ -5,17 +5,21 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 use sqlx::{Connection, Row};
-use waybill_testkit::upstream::{Body, Chat as Script, Reply, Source};
-use waybill_testkit::{Fleet, RawClient, Stream};
+use waybill_testkit::upstream::{Body, Chat as Script, Reply, Source, Terms};
+use waybill_testkit::{Fleet, RawClient, Stream, until, wait_until};
 use waybill_tests::Bench;
 
 const PROMPT: &str = "canary-prompt-5d1c7a";
 const PROSE: &str = "please tell nobody that my sister moved to Lisbon";
 const ANSWER: &str = "canary-answer-9b3e20";
 const UPSTREAM_KEY: &str = "sk-canaryUpstreamKey4f8a61c2d9e7b350";
+/// What every token of the scripted OAuth server has in it.
+const ACCESS_TOKEN: &str = "accessCanary4f8a61c2d9e7b350";
+const REFRESH_TOKEN: &str = "refreshCanary77aa0e12c4d8f9b1";
 const SECOND_KEY: &str = "sk-canarySecondKey77aa0e12c4d8f9b1";
 
 /// Where a secret was found.
@@ -73,6 +77,7 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
         bench.admin().channel(bench.spec(name).models([name]).with("credential", UPSTREAM_KEY)).await;
     }
     bench.admin().edit_channel("serves", json!({"credential": SECOND_KEY, "reason": "rotation"})).await;
+    accounts(&bench).await;
     bench.configured().await;
     let key = bench.key.clone();
     let (_, secret_of_key) = key.split_at(key.len() / 2);
@@ -124,6 +129,8 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
         ("answer", ANSWER),
         ("upstream key", UPSTREAM_KEY),
         ("second key", SECOND_KEY),
+        ("access token", ACCESS_TOKEN),
+        ("refresh token", REFRESH_TOKEN),
         ("client key", key.as_str()),
         ("a half of the client key", secret_of_key),
         ("admin token", bench.admin().token()),
@@ -139,11 +146,41 @@ async fn keys_prompts_and_answers_stay_where_they_belong() {
         files(&bench.fleet.dir().join(folder), folder, &secrets, &mut told);
     }
     // Whatever the outboxes still hold, too.
+    files(&bench.fleet.dir().join("data/upkeep-1"), "what upkeep keeps", &secrets, &mut told);
     for number in 1..=2 {
         files(&bench.fleet.dir().join(format!("data/proxy-{number}")), "an outbox", &secrets, &mut told);
     }
     assert!(told.0.is_empty(), "{}", told.0.join("\n"));
     bench.fleet.stop().await;
+}
+
+/// An account whose tokens are refreshed and used, and one whose OAuth server refuses them and quotes what it was sent.
+async fn accounts(bench: &Bench) {
+    let issuer = bench.upstream.issuer();
+    for (name, model) in [("refreshed", "serves-plan"), ("gone", "gone-plan")] {
+        let tokens = issuer.login(name, Terms::default());
+        if name == "gone" {
+            issuer.revoke(name);
+        }
+        bench.upstream.set_source(name, Source::default().with_login(name).saying(ANSWER));
+        let tokens = json!({
+            "access_token": tokens.access, "refresh_token": tokens.refresh, "expires_in": 1,
+            "token_endpoint": bench.upstream.token_endpoint(),
+        });
+        let body = json!({
+            "name": name, "base_url": bench.upstream.base_url(name), "credential": tokens, "models": [model],
+            "groups": ["default"], "allow_private": true,
+        });
+        bench.admin().post("/accounts", body).await;
+    }
+    for kind in ["credential_refreshed", "credential_refresh_failed", "source_disabled"] {
+        wait_until(Duration::from_secs(20), format_args!("{kind} is told"), async || {
+            let all = bench.fleet.events().await;
+            until(all.iter().any(|event| event["type"] == kind), || "not yet")
+        })
+        .await;
+    }
+    bench.chat(1, "serves-plan").served().await;
 }
 
 async fn streams(fleet: &Fleet, secrets: &[(&str, &str)], told: &mut Findings) {
@@ -164,6 +201,9 @@ async fn admin_answers(bench: &Bench, secrets: &[(&str, &str)], told: &mut Findi
     let admin = bench.admin();
     let paths = [
         "/channels",
+        "/accounts",
+        "/sources/account:1/story",
+        "/sources/account:2/story",
         "/groups",
         "/keys",
         "/admin-tokens",

@@ -192,7 +192,8 @@ impl Issuer {
                 {
                     login.revoke();
                 }
-                ("invalid_grant", refused("invalid_grant", "the refresh token was used before"))
+                // Some quote what they were sent.
+                ("invalid_grant", refused("invalid_grant", &format!("the refresh token {refresh} was used before")))
             }
             (_, Some("refresh_token"), None, None) => {
                 ("invalid_grant", refused("invalid_grant", "the refresh token isn't known"))

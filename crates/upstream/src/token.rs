@@ -146,7 +146,7 @@ impl Dispatcher {
         if status.is_success() {
             return granted(&body).ok_or(TokenFault::NoToken);
         }
-        let (code, message) = error_of(&body);
+        let (code, message) = error_of(&body, refreshing);
         Err(TokenFault::Refused { status: status.as_u16(), code, message, retry_after: wait })
     }
 }
@@ -189,8 +189,9 @@ fn sendable(token: String) -> Option<SecretString> {
     fits.then_some(token)
 }
 
-/// Code and masked words of an error: as the standard has them, or in an object as some servers send it.
-fn error_of(body: &[u8]) -> (Option<String>, Option<String>) {
+/// Code and masked words of an error: as the standard has them, or in an object as some servers send it. What was sent is
+/// masked wherever it is quoted, whether it looks like a secret or not.
+fn error_of(body: &[u8], sent: &Refreshing) -> (Option<String>, Option<String>) {
     let Ok(whole) = serde_json::from_slice::<Value>(body) else { return (None, None) };
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let (code, message) = match whole.get("error") {
@@ -200,7 +201,12 @@ fn error_of(body: &[u8]) -> (Option<String>, Option<String>) {
     };
     // A code is a word; anything else is somebody's prose.
     let is_word = |code: &String| code.len() <= 64 && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    (code.filter(is_word), message.map(|message| mask(&message)))
+    let secrets = std::iter::once(&sent.token).chain(&sent.client_secret).map(ExposeSecret::expose_secret);
+    let masked = |message: String| {
+        let unquoted = secrets.filter(|secret| !secret.is_empty());
+        mask(&unquoted.fold(message, |message, secret| message.replace(secret, "[masked]")))
+    };
+    (code.filter(is_word), message.map(masked))
 }
 
 fn seconds(value: &HeaderValue) -> Option<Duration> {
@@ -212,7 +218,7 @@ mod tests {
     use super::*;
 
     fn refused(status: u16, body: &str) -> TokenFault {
-        let (code, message) = error_of(body.as_bytes());
+        let (code, message) = error_of(body.as_bytes(), &refreshing());
         TokenFault::Refused { status, code, message, retry_after: None }
     }
 
@@ -246,15 +252,25 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_request_says_what_the_standard_asks_for() {
-        let refreshing = Refreshing {
+    fn refreshing() -> Refreshing {
+        Refreshing {
             token: SecretString::from("r&t"),
             endpoint: String::new(),
             body: TokenBody::Form,
             client_id: Some("app".to_owned()),
             client_secret: None,
-        };
+        }
+    }
+
+    #[test]
+    fn what_was_sent_is_masked_where_it_is_quoted() {
+        let quoting = r#"{"error":"invalid_grant","error_description":"token r&t was used"}"#;
+        assert!(!refused(400, quoting).to_string().contains("r&t"));
+    }
+
+    #[test]
+    fn a_request_says_what_the_standard_asks_for() {
+        let refreshing = refreshing();
         assert_eq!(form(&refreshing), "grant_type=refresh_token&refresh_token=r%26t&client_id=app");
         let json: Value = serde_json::from_slice(&json(&refreshing)).unwrap();
         assert_eq!(

@@ -30,6 +30,9 @@ pub struct Dev {
     /// Number of projectors: one leads, the others stand by.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
     pub projectors: u16,
+    /// Number of upkeep processes: they share the work.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4))]
+    pub upkeeps: u16,
     /// Nodes of the log: 1, or 3 that hold three copies of everything.
     #[arg(long, default_value = "1", value_parser = ["1", "3"])]
     pub nats_nodes: String,

@@ -77,11 +77,13 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
         "admin": { "listen": format!("127.0.0.1:{admin_port}") },
     });
     roster.add("admin-1", Role::Admin, 1, own)?;
-    let own = json!({
-        "secrets": { "key_ring_file": ring },
-        "upkeep": { "probe_interval_ms": args.probe_interval_ms },
-    });
-    roster.add("upkeep-1", Role::Upkeep, 1, own)?;
+    for number in 1..=args.upkeeps {
+        let own = json!({
+            "secrets": { "key_ring_file": ring },
+            "upkeep": { "probe_interval_ms": args.probe_interval_ms },
+        });
+        roster.add(&format!("upkeep-{number}"), Role::Upkeep, 1, own)?;
+    }
     let mut proxy_urls = Vec::new();
     for number in 1..=args.proxies {
         let name = format!("proxy-{number}");

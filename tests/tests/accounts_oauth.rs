@@ -1,0 +1,269 @@
+//! Accounts whose tokens expire, over real fleets and an OAuth server that counts, rotates and fails: refreshed once by the
+//! fleet, lost by no kill, served through outages as long as they hold, given up with a reason when the login is gone.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use waybill_testkit::upstream::{Issuer, Source, Terms, Tokens, Trouble};
+use waybill_testkit::{FleetOptions, Stream, until, wait_until};
+use waybill_tests::Bench;
+
+const SOON: Duration = Duration::from_secs(20);
+const ACCOUNT: &str = "account:1";
+const MODEL: &str = "m";
+
+async fn bench(upkeeps: u16) -> Bench {
+    let arguments = vec!["--upkeeps".to_owned(), upkeeps.to_string()];
+    Bench::start(FleetOptions { proxies: 3, arguments, ..FleetOptions::default() }).await
+}
+
+/// Tokens as a login tool would have written them; they say of themselves that they live so long.
+fn token_file(bench: &Bench, tokens: &Tokens, seconds: u64) -> Value {
+    json!({
+        "access_token": tokens.access, "refresh_token": tokens.refresh, "expires_in": seconds,
+        "token_endpoint": bench.upstream.token_endpoint(), "scope": "chat",
+    })
+}
+
+/// Creates the account `plan`, whose upstream takes nothing but valid tokens of that login.
+async fn account(bench: &Bench, tokens: &Tokens, seconds: u64) {
+    bench.upstream.set_source("plan", Source::default().with_login("plan").saying("from the plan"));
+    let body = json!({
+        "name": "plan", "base_url": bench.upstream.base_url("plan"), "credential": token_file(bench, tokens, seconds),
+        "models": [MODEL], "groups": ["default"], "priority": 10, "allow_private": true,
+    });
+    bench.admin().post("/accounts", body).await;
+}
+
+/// Creates another account of lower priority, whose token never expires.
+async fn spare(bench: &Bench) {
+    bench.upstream.set_source("spare", Source::default().with_key("spare-token").saying("from the spare"));
+    let body = json!({
+        "name": "spare", "base_url": bench.upstream.base_url("spare"), "credential": "spare-token",
+        "models": [MODEL], "groups": ["default"], "priority": 0, "allow_private": true,
+    });
+    bench.admin().post("/accounts", body).await;
+}
+
+fn issuer(bench: &Bench) -> &Issuer {
+    bench.upstream.issuer()
+}
+
+/// Who served a request: the scripted sources say it.
+async fn said(bench: &Bench, proxy: usize) -> String {
+    let answer = bench.chat(proxy, MODEL).send().await;
+    match answer.status {
+        200 => answer.said(),
+        status => format!("status {status}: {}", String::from_utf8_lossy(&answer.body)),
+    }
+}
+
+async fn events_of(bench: &Bench, kind: &str) -> Vec<Value> {
+    bench.fleet.events().await.into_iter().filter(|event| event["type"] == kind).collect()
+}
+
+async fn told(bench: &Bench, kind: &str) -> Value {
+    wait_until(SOON, format_args!("{kind} is told"), async || {
+        events_of(bench, kind).await.into_iter().next().ok_or_else(|| "not yet".to_owned())
+    })
+    .await
+}
+
+/// Waits until the OAuth server has given so many further tokens.
+async fn refreshed(bench: &Bench, times: usize) {
+    wait_until(SOON, format_args!("{times} refreshes"), async || {
+        let calls = issuer(bench).calls();
+        until(issuer(bench).refreshed("plan") >= times, || format!("{calls:?}"))
+    })
+    .await;
+}
+
+/// Where an upkeep process keeps what it got and couldn't store.
+fn kept(bench: &Bench, upkeep: &str) -> PathBuf {
+    bench.fleet.dir().join(format!("data/{upkeep}/refreshed/1.json"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_token_is_refreshed_once_by_the_fleet_and_requests_wait_for_it() {
+    let bench = bench(2).await;
+    let tokens = issuer(&bench).login("plan", Terms { access_life: Duration::from_secs(8), ..Terms::default() });
+    account(&bench, &tokens, 8).await;
+    bench.configured().await;
+    assert_eq!(said(&bench, 1).await, "from the plan");
+    // Nobody refreshes ahead while the token expires.
+    for upkeep in ["upkeep-1", "upkeep-2"] {
+        bench.fleet.sigstop(upkeep);
+    }
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let begun = Instant::now();
+    let asked = futures_util::future::join_all((0..30).map(|n| said(&bench, 1 + n % 3)));
+    let awake = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        for upkeep in ["upkeep-1", "upkeep-2"] {
+            bench.fleet.sigcont(upkeep);
+        }
+    };
+    let (answers, ()) = tokio::join!(asked, awake);
+    assert!(answers.iter().all(|said| said == "from the plan"), "{answers:?}");
+    assert!(begun.elapsed() > Duration::from_millis(700), "they have waited");
+    assert_eq!(issuer(&bench).turned_away(), Vec::<String>::new(), "none met a 401");
+    assert_eq!(issuer(&bench).refreshed("plan"), 1, "{:?}", issuer(&bench).calls());
+    let event = told(&bench, "credential_refreshed").await;
+    assert_eq!(event["data"]["scope"]["source"], json!({"kind": "account", "id": 1}));
+    // And so on, ahead of the end now, with requests all the time.
+    let begun = Instant::now();
+    let mut served = 0;
+    while begun.elapsed() < Duration::from_secs(12) {
+        assert_eq!(said(&bench, 1 + served % 3).await, "from the plan");
+        served += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(issuer(&bench).turned_away(), Vec::<String>::new());
+    let calls = issuer(&bench).calls();
+    assert!(calls.iter().all(|call| call.outcome == "refreshed") && (2..=4).contains(&calls.len()), "{calls:?}");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upkeep_killed_between_getting_a_rotated_token_and_storing_it_does_not_lose_the_account() {
+    let bench = bench(2).await;
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    issuer(&bench).trouble(Trouble::SlowAnswer(Duration::from_secs(3)));
+    // It says that it has nearly expired, so that it is refreshed at once.
+    account(&bench, &tokens, 1).await;
+    bench.configured().await;
+    refreshed(&bench, 1).await;
+    // The log goes away before the answer comes: what was got can be stored nowhere but on disk.
+    bench.fleet.take_away("nats-server");
+    let holder = wait_until(SOON, "the next tokens are on somebody's disk", async || {
+        let holds = |upkeep: &&str| kept(&bench, upkeep).exists();
+        ["upkeep-1", "upkeep-2"].into_iter().find(holds).ok_or("nobody's")
+    })
+    .await;
+    let before = bench.fleet.kill9(holder);
+    let meanwhile = said(&bench, 1).await;
+    assert!(meanwhile.starts_with("status 503"), "there is nothing valid to ask with: {meanwhile}");
+    // Both come back, and the other one may be the first that sees an expired token: somebody has begun, so that it uses
+    // nothing that is used up.
+    bench.fleet.give_back();
+    bench.fleet.restarted(holder, before).await;
+    let event = told(&bench, "credential_refreshed").await;
+    assert_eq!((&event["producer"], &event["data"]["why"]), (&json!(holder), &json!("recovered")));
+    for proxy in 1..=3 {
+        wait_until(SOON, format_args!("proxy-{proxy} serves again"), async || {
+            let said = said(&bench, proxy).await;
+            until(said == "from the plan", || said.clone())
+        })
+        .await;
+    }
+    assert!(!kept(&bench, holder).exists(), "it is in the log now");
+    assert_eq!(issuer(&bench).calls().len(), 1, "nobody asked again");
+    assert!(events_of(&bench, "credential_refresh_failed").await.is_empty());
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn through_an_outage_of_the_oauth_server_the_account_serves_as_long_as_its_token_holds() {
+    let bench = bench(1).await;
+    let tokens = issuer(&bench).login("plan", Terms { access_life: Duration::from_secs(10), ..Terms::default() });
+    issuer(&bench).trouble(Trouble::Status(503));
+    account(&bench, &tokens, 10).await;
+    spare(&bench).await;
+    let created = Instant::now();
+    bench.configured().await;
+    while created.elapsed() < Duration::from_secs(7) {
+        assert_eq!(said(&bench, 1).await, "from the plan");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // The first ones wait for what doesn't come; then nobody does.
+    let waited = futures_util::future::join_all((1..=3).map(|proxy| said(&bench, proxy))).await;
+    assert!(waited.iter().all(|said| said == "from the spare"), "{waited:?}");
+    let begun = Instant::now();
+    for proxy in 1..=3 {
+        assert_eq!(said(&bench, proxy).await, "from the spare");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let failed = told(&bench, "credential_refresh_failed").await;
+    assert_eq!(failed["data"]["final"], false);
+    issuer(&bench).trouble(Trouble::None);
+    wait_until(SOON, "the account serves again", async || {
+        let said = said(&bench, 1).await;
+        until(said == "from the plan", || said.clone())
+    })
+    .await;
+    assert_eq!(issuer(&bench).turned_away(), Vec::<String>::new(), "an expired token is never sent");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_refused_before_its_time_is_refreshed_and_the_block_it_earned_is_over() {
+    let bench = bench(1).await;
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    account(&bench, &tokens, 3_600).await;
+    spare(&bench).await;
+    bench.configured().await;
+    assert_eq!(said(&bench, 1).await, "from the plan");
+    issuer(&bench).expire("plan");
+    assert_eq!(said(&bench, 2).await, "from the spare", "the refused attempt isn't the client's");
+    refreshed(&bench, 1).await;
+    wait_until(SOON, "all replicas ask it again", async || {
+        let said = futures_util::future::join_all((1..=3).map(|proxy| said(&bench, proxy))).await;
+        until(said.iter().all(|said| said == "from the plan"), || format!("{said:?}"))
+    })
+    .await;
+    assert_eq!(issuer(&bench).turned_away().len(), 1);
+    let lifted = told(&bench, "block_lifted").await;
+    assert_eq!(lifted["data"]["scope"]["source"], json!({"kind": "account", "id": 1}));
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_that_is_gone_takes_the_account_out_with_its_reason_until_the_next_login() {
+    let bench = bench(1).await;
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    issuer(&bench).revoke("plan");
+    account(&bench, &tokens, 1).await;
+    spare(&bench).await;
+    let failed = told(&bench, "credential_refresh_failed").await;
+    assert_eq!((&failed["data"]["final"], &failed["data"]["code"]), (&json!(true), &json!("invalid_grant")));
+    let disabled = told(&bench, "source_disabled").await;
+    assert_eq!(disabled["data"]["recovery"], "operator");
+    wait_until(SOON, "every replica knows it", async || {
+        let mut states = Vec::new();
+        for proxy in 1..=3 {
+            states.push(bench.fleet.source_state(&format!("proxy-{proxy}"), ACCOUNT).await);
+        }
+        until(states.iter().all(|state| state["disabled"] == true), || format!("{states:?}"))
+    })
+    .await;
+    let begun = Instant::now();
+    assert_eq!(said(&bench, 1).await, "from the spare");
+    assert!(begun.elapsed() < Duration::from_secs(2), "nobody waits for what won't come");
+    let story = wait_until(SOON, "the story has it", async || {
+        let story = bench.admin().get(&format!("/sources/{ACCOUNT}/story")).await.to_string();
+        until(story.contains("invalid_grant"), || story.clone()).map(|()| story)
+    })
+    .await;
+    assert!(story.contains("it takes another login"), "{story}");
+    assert_eq!(issuer(&bench).calls().len(), 1, "it is asked no more");
+
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    let version = bench.admin().get("/accounts/plan").await["version"].clone();
+    let edit = json!({"expected_version": version, "credential": token_file(&bench, &tokens, 3_600)});
+    bench.admin().patch("/accounts/plan", edit).await;
+    wait_until(SOON, "the account serves again", async || {
+        let said = said(&bench, 2).await;
+        until(said == "from the plan", || said.clone())
+    })
+    .await;
+    // Of the tokens only the sealed ones are in the log.
+    for stream in Stream::ALL {
+        for message in bench.fleet.messages(stream).await {
+            let text = String::from_utf8_lossy(&message.payload).into_owned();
+            assert!(!text.contains("accessCanary") && !text.contains("refreshCanary"), "{}: {text}", message.subject);
+        }
+    }
+    bench.fleet.stop().await;
+}
