@@ -12,6 +12,8 @@ mod walk;
 #[cfg(test)]
 mod evidence;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod properties;
@@ -27,7 +29,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use waybill_event::failure::{FallbackReason, Health};
 use waybill_event::selection::{Skip, SkipReason};
-use waybill_event::{FailureKind, Source};
+use waybill_event::{FailureKind, Source, SourceKind};
 
 use crate::candidate::{Candidate, Candidates};
 use crate::needs::Needs;
@@ -80,6 +82,8 @@ enum State {
     Again { not_before: Duration },
     /// This source, whose limit ends by then.
     Later { candidate: Box<Candidate>, not_before: Duration },
+    /// Room is waited for at what is full.
+    Queued,
     /// Over.
     Over(Conclusion),
 }
@@ -121,6 +125,13 @@ pub struct Machine {
     left: SmallVec<[Left; 4]>,
     /// Candidates that were softly blocked when their turn came: a last resort at the list's end.
     deferred: VecDeque<Candidate>,
+    /// Candidates that were full when their turn came, while room there is of use.
+    full: Vec<Candidate>,
+    met_full: bool,
+    /// Since when room is waited for.
+    queued_at: Option<Duration>,
+    /// The kind of the first candidate there was.
+    kind: Option<SourceKind>,
 }
 
 impl Machine {
@@ -146,6 +157,10 @@ impl Machine {
             outcomes: SmallVec::new(),
             left: SmallVec::new(),
             deferred: VecDeque::new(),
+            full: Vec::new(),
+            met_full: false,
+            queued_at: None,
+            kind: None,
         }
     }
 
@@ -157,6 +172,7 @@ impl Machine {
             State::Failed(verdict) => self.after(now, &verdict, candidates, recheck),
             State::Again { not_before } => self.again(now, not_before, recheck, candidates),
             State::Later { candidate, not_before } => self.later(now, candidate, not_before, recheck, candidates),
+            State::Queued => self.queue(now, Conclusion::Exhausted),
             State::Ordered => self.stop(Conclusion::Refused),
             State::Over(conclusion) => self.stop(conclusion),
         };
@@ -207,10 +223,35 @@ impl Machine {
         if !matches!(self.state, State::Ordered) {
             return;
         }
-        if let Some(source) = self.take_back() {
-            self.skips.push(Skip { source, why });
+        if let Some((candidate, asked_before)) = self.take_back() {
+            let source = candidate.source.source;
+            match why {
+                // Its turn comes again at the list's end.
+                SkipReason::SoftBlocked if !candidate.last_resort && !asked_before => {
+                    self.defer(candidate);
+                }
+                SkipReason::Concurrency | SkipReason::Rpm => {
+                    self.skips.push(Skip { source, why });
+                    self.met_full = true;
+                    if !asked_before {
+                        self.full.push(candidate);
+                    }
+                }
+                why => self.skips.push(Skip { source, why }),
+            }
         }
         self.state = State::Draw;
+    }
+
+    /// A candidate that is softly blocked now: a last resort, whatever the plan had it as.
+    fn defer(&mut self, candidate: Candidate) {
+        self.deferred.push_back(Candidate { last_resort: true, despite_open: false, ..candidate });
+    }
+
+    /// Whether somebody could have served but for being full.
+    #[must_use]
+    pub const fn met_full(&self) -> bool {
+        self.met_full
     }
 
     /// The order wasn't carried out because nothing further can be recorded: the loop is over.
@@ -221,17 +262,18 @@ impl Machine {
         }
     }
 
-    /// The order that is under way doesn't count; its source is left, with what its tries before have said.
-    fn take_back(&mut self) -> Option<Source> {
+    /// The order that is under way doesn't count; its source is left, with what its tries before have said, if there were
+    /// any.
+    fn take_back(&mut self) -> Option<(Candidate, bool)> {
         let tally = self.current.as_mut()?;
         tally.taken_back();
-        let source = tally.candidate.source.source;
-        if tally.tries == 0 {
+        let (candidate, asked_before) = (tally.candidate.clone(), tally.tries > 0);
+        if !asked_before {
             self.walk = self.walk.saturating_sub(1);
             self.after_timeout = self.after_timeout.map(|asked| asked.saturating_sub(1));
         }
         self.leave();
-        Some(source)
+        Some((candidate, asked_before))
     }
 
     /// Content goes to the client: from here on nothing is tried again, unless the policy resumes what broke off. Not

@@ -33,6 +33,8 @@ pub struct Candidate {
     pub target: u32,
     /// Its health factor as planned, 1 to 100.
     pub health: u8,
+    /// Whether the request's conversation is served there.
+    pub sticky: bool,
     /// Set where it waits for the end of a limit, and is here only because nothing better was left.
     pub waiting: Option<Waiting>,
 }

@@ -114,6 +114,10 @@ pub enum Chosen {
     LimitEnded,
     /// Nobody better was left, and it has not said for a while that its limit holds: one request at a time tries.
     LimitRetried,
+    /// Every source was full, and here there was room in time.
+    RoomFreed,
+    /// The conversation is served there.
+    Sticky,
 }
 
 impl Chosen {
@@ -130,6 +134,8 @@ impl Chosen {
             Self::LeastBad => "least_bad",
             Self::LimitEnded => "limit_ended",
             Self::LimitRetried => "limit_retried",
+            Self::RoomFreed => "room_freed",
+            Self::Sticky => "sticky",
         }
     }
 }

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use tokio_util::sync::CancellationToken;
-use waybill_domain::attempt::{Conclusion, Order, Step};
+use waybill_domain::attempt::{Conclusion, Machine, Order, Recheck, Step};
 use waybill_domain::candidate::{Candidate, Waiting};
-use waybill_domain::catalog::Resolved;
+use waybill_domain::catalog::SourceEntity;
 use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
@@ -28,6 +28,7 @@ use waybill_wire::splice::splice_model;
 use crate::answer::{Ids, Refusal, respond};
 use crate::attempt::{Ask, Attempted, attempt, now_ms};
 use crate::course::Course;
+use crate::gates::{Held, Patience};
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
@@ -164,7 +165,7 @@ impl Walk {
         let step = self.next();
         // What follows at once is written together with the end of what failed.
         let (step, next) = match step {
-            Step::Dispatch(order) => match self.ready(*order).await {
+            Step::Dispatch(order) => match self.ready(*order, None).await {
                 Ok(running) => (Step::Dispatch(Box::new(running.order.clone())), Some(running)),
                 Err(step) => (step, None),
             },
@@ -190,17 +191,40 @@ impl Walk {
                     }
                     self.next()
                 }
-                Step::Dispatch(order) => match self.ready(*order).await {
-                    Ok(running) => {
-                        if self.record.start(running) {
-                            return None;
-                        }
-                        self.next()
+                Step::Queue { full, until } => {
+                    let room = Box::pin(room(&self.replica, &self.wanted, &self.course, &self.record, &full, until));
+                    let Some(room) = room.await else { return Some(Conclusion::Exhausted) };
+                    match self.taken(room) {
+                        (Step::Dispatch(order), held) => match self.begin(*order, held).await {
+                            Some(step) => step,
+                            None => return None,
+                        },
+                        (step, _) => step,
                     }
-                    Err(step) => step,
+                }
+                Step::Dispatch(order) => match self.begin(*order, None).await {
+                    Some(step) => step,
+                    None => return None,
                 },
             };
         }
+    }
+
+    /// Begins an attempt; what follows if it wasn't begun.
+    async fn begin(&mut self, order: Order, held: Option<Held>) -> Option<Step> {
+        match self.ready(order, held).await {
+            Ok(running) => (!self.record.start(running)).then(|| self.next()),
+            Err(step) => Some(step),
+        }
+    }
+
+    /// What follows room that was waited for.
+    fn taken(&mut self, room: Room) -> (Step, Option<Held>) {
+        let (replica, wanted) = (&self.replica, &self.wanted);
+        let route = self.course.wish().route.clone();
+        let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
+        let now = self.record.now();
+        room.taken(now, self.record.machine(), &mut recheck)
     }
 
     fn next(&mut self) -> Step {
@@ -213,12 +237,12 @@ impl Walk {
 
     /// Makes an order ready for its dispatch: its source as it is now, and the permit if it is a probe. An order that
     /// can't be carried out is passed over.
-    async fn ready(&mut self, mut order: Order) -> Result<Running, Step> {
+    async fn ready(&mut self, mut order: Order, mut held: Option<Held>) -> Result<Running, Step> {
         loop {
-            match prepare(&self.replica, &self.wanted, &self.course.wish().route, &order).await {
-                Ok((usable, permit)) => {
+            match prepare(&self.replica, &self.wanted, &self.course, &order, held.take()).await {
+                Ok(ready) => {
                     self.course.settle(Some(&order));
-                    return Ok(self.record.prepare(order, usable, permit, &mut self.course));
+                    return Ok(self.record.prepare(order, ready, &mut self.course));
                 }
                 Err(why) => {
                     self.record.machine().passed_over(why);
@@ -315,24 +339,87 @@ impl Walk {
     }
 }
 
-/// What an order needs to be carried out: its source as it is now, and the permit if it is a probe or tries a limit again.
+/// What an order needs to be carried out.
+pub(crate) struct Ready {
+    /// Its source as it is now, with a credential that holds.
+    pub(crate) usable: Usable,
+    /// The permit, if it is a probe or tries a limit again.
+    pub(crate) permit: Option<Permit>,
+    /// What the source's limits gave.
+    pub(crate) held: Held,
+}
+
+/// Gets what an order needs to be carried out. `held` is what room that was waited for has given already.
 async fn prepare(
     replica: &Replica,
     wanted: &Wanted,
-    route: &Resolved,
+    course: &Course,
     order: &Order,
-) -> Result<(Usable, Option<Permit>), SkipReason> {
+    held: Option<Held>,
+) -> Result<Ready, SkipReason> {
+    let route = &course.wish().route;
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
+    let held = match held {
+        Some(held) => held,
+        None if usable.entity.limits().is_unlimited() => Held::default(),
+        None => {
+            let entered = replica.gates.enter(&usable.entity, course.policy().on_outage, Patience::None);
+            let held = Box::pin(entered).await.map_err(|no| {
+                replica.metrics.full(no.why);
+                no.why
+            })?;
+            // The store may have been asked meanwhile.
+            wanted.recheck(replica, route, &order.candidate)?;
+            held
+        }
+    };
     let candidate = &order.candidate;
     let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
         (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
         (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
-        (None, Some(_) | None) => return Ok((usable, None)),
+        (None, Some(_) | None) => return Ok(Ready { usable, permit: None, held }),
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
-        Claim::Granted(permit) => Ok((usable, Some(permit))),
+        Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held }),
         Claim::Taken => Err(taken),
     }
+}
+
+/// What waiting for room brought.
+pub(crate) enum Room {
+    /// Room at this candidate.
+    At(Box<Candidate>, Held),
+    /// None in time.
+    Nowhere,
+}
+
+impl Room {
+    /// Tells the loop, which says what follows.
+    pub(crate) fn taken(self, now: Duration, machine: &mut Machine, recheck: Recheck<'_>) -> (Step, Option<Held>) {
+        match self {
+            Self::At(candidate, held) => (machine.freed(now, &candidate, recheck), Some(held)),
+            Self::Nowhere => (machine.none_freed(), None),
+        }
+    }
+}
+
+/// Waits for room at one of those that are full; nothing where the replica must stop: it waits for nothing more.
+pub(crate) async fn room(
+    replica: &Replica,
+    wanted: &Wanted,
+    course: &Course,
+    record: &Record,
+    full: &[Candidate],
+    until: Duration,
+) -> Option<Room> {
+    let route = &course.wish().route;
+    let (candidates, entities): (Vec<&Candidate>, Vec<SourceEntity>) =
+        full.iter().filter_map(|candidate| Some((candidate, wanted.entity(replica, route, candidate).ok()?))).unzip();
+    let wait = until.saturating_sub(record.now());
+    let free = replica.gates.first_free(&entities, course.policy().on_outage, wait);
+    let found = replica.stopping().run_until_cancelled(free).await?;
+    let at = found.and_then(|(at, held)| Some(((*candidates.get(at)?).clone(), held)));
+    Some(at.map_or(Room::Nowhere, |(candidate, held)| Room::At(Box::new(candidate), held)))
 }
 
 /// A failure of the gateway's own.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use waybill_domain::attempt::Order;
 use waybill_domain::candidate::{Candidate, Candidates};
 use waybill_domain::catalog::{Resolved, ResolvedTarget, Snapshot};
@@ -41,6 +42,9 @@ pub struct Course {
     plan: Plan,
     /// The plan's table, where it isn't recorded yet.
     first_use: Option<FirstUse>,
+    /// The tables of the plans before, by their targets, where they aren't recorded yet also these: who was full there may
+    /// have room later.
+    before: SmallVec<[(u32, TableHash, Option<FirstUse>); 1]>,
     /// Whether the plan's turn of the wheel still has to be given back or used.
     unsettled: bool,
     /// Whether some plan so far knew a source that could give what the request needs.
@@ -76,6 +80,7 @@ impl Course {
             at,
             plan,
             first_use,
+            before: SmallVec::new(),
             unsettled: true,
             somebody_fits: false,
             unavailable: None,
@@ -133,10 +138,15 @@ impl Course {
         self.first_use.take()
     }
 
-    /// The present plan's table, where it isn't the one of the admission.
-    #[must_use]
-    pub fn other_table(&self, admitted: TableHash) -> Option<TableHash> {
-        Some(self.plan.table().hash()).filter(|hash| *hash != admitted)
+    /// The table that a candidate was drawn from, where it isn't the one of the admission; and that table, where it isn't
+    /// recorded yet.
+    pub fn other_table(&mut self, admitted: TableHash, candidate: &Candidate) -> (Option<TableHash>, Option<FirstUse>) {
+        let left = self.before.iter_mut().find(|(target, ..)| *target == candidate.target);
+        let (hash, first_use) = match left {
+            Some((_, hash, first_use)) => (*hash, first_use),
+            None => (self.plan.table().hash(), &mut self.first_use),
+        };
+        if hash == admitted { (None, None) } else { (Some(hash), first_use.take()) }
     }
 
     /// What a degraded answer lacks of what the route's first target declares.
@@ -193,7 +203,10 @@ impl Candidates for Course {
         while self.at + 1 < self.wish.route.targets.len() {
             self.at += 1;
             if let Some(Planned { plan, first_use }) = plan(&replica, &snapshot, &self.wish, self.at, now) {
-                (self.plan, self.first_use, self.unsettled) = (plan, first_use, true);
+                let target = self.plan.manner().target;
+                let first_use_before = std::mem::replace(&mut self.first_use, first_use);
+                self.before.push((target, self.plan.table().hash(), first_use_before));
+                (self.plan, self.unsettled) = (plan, true);
                 self.take_note();
                 return true;
             }

@@ -2,6 +2,7 @@
 //! sockets to upstreams are `upstream`'s.
 
 pub mod follow;
+pub mod gates;
 pub mod metrics;
 pub mod probes;
 pub mod recording;

@@ -12,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
 use waybill_event::{FailureKind, FallbackReason};
 
@@ -51,6 +52,11 @@ struct OfFallback {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfRefusal {
     code: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfGate {
+    gate: Word,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -117,6 +123,8 @@ pub struct Metrics {
     unrecorded: Counter,
     suppressed: Counter,
     degraded: Counter,
+    full: Family<OfGate, Counter>,
+    client_limited: Family<OfGate, Counter>,
     unacknowledged: Family<OfWait, Counter>,
 }
 
@@ -149,6 +157,8 @@ impl Metrics {
             unrecorded: Counter::default(),
             suppressed: Counter::default(),
             degraded: Counter::default(),
+            full: Family::default(),
+            client_limited: Family::default(),
             unacknowledged: Family::default(),
         };
         metrics.register();
@@ -160,6 +170,16 @@ impl Metrics {
         r.register("requests", "Admitted requests that ended, by final state", self.requests.clone());
         r.register("retries_suppressed", "Further tries that the retry budget didn't allow", self.suppressed.clone());
         r.register("degraded", "Answers of a later target than the route's first", self.degraded.clone());
+        r.register(
+            "sources_full",
+            "Candidates passed over because a limit of theirs was reached, by gate",
+            self.full.clone(),
+        );
+        r.register(
+            "clients_limited",
+            "Requests refused by a limit of their key or user, by gate",
+            self.client_limited.clone(),
+        );
         r.register("refusals", "Requests refused before admission, by public error code", self.refusals.clone());
         r.register("attempts_per_request", "Dispatches of one request", self.attempts.clone());
         r.register("attempt_failures", "Failed attempts, by kind", self.failures.clone());
@@ -232,6 +252,16 @@ impl Metrics {
     /// The retry budget didn't allow a further try.
     pub fn suppressed(&self) {
         self.suppressed.inc();
+    }
+
+    /// A candidate was passed over because it is full.
+    pub fn full(&self, gate: SkipReason) {
+        self.full.get_or_create(&OfGate { gate: Word(gate.as_str()) }).inc();
+    }
+
+    /// A request was refused because its key, or its user, asks too much.
+    pub fn client_limited(&self, gate: SkipReason) {
+        self.client_limited.get_or_create(&OfGate { gate: Word(gate.as_str()) }).inc();
     }
 
     /// A later target than the route's first has answered.

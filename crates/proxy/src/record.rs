@@ -28,6 +28,7 @@ use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_upstream::Target;
 
 use crate::emit::{Drafts, EmitError, Room};
+use crate::gates::Held;
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
 use crate::replica::Replica;
@@ -59,6 +60,7 @@ pub struct Running {
     started: Duration,
     first_content: Option<Duration>,
     permit: Option<Permit>,
+    _held: Held,
     _in_flight: InFlight,
 }
 

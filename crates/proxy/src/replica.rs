@@ -20,6 +20,7 @@ use waybill_wire::endpoint::BaseUrl;
 
 use crate::budgets::Budgets;
 use crate::emit::Emitter;
+use crate::gates::Gates;
 use crate::metrics::Metrics;
 use crate::probes::Probes;
 use crate::recording::Recording;
@@ -63,6 +64,8 @@ pub struct Parts {
     pub probes: Probes,
     /// Asks for accounts' next tokens.
     pub tokens: Tokens,
+    /// Limits of sources, keys and users.
+    pub gates: Gates,
     /// How requests are recorded.
     pub recording: Recording,
     /// Limits.
@@ -119,6 +122,7 @@ pub struct Replica {
     pub(crate) metrics: Metrics,
     pub(crate) probes: Probes,
     pub(crate) tokens: Tokens,
+    pub(crate) gates: Gates,
     pub(crate) budgets: Budgets,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
@@ -157,7 +161,8 @@ impl Replica {
     /// A replica that knows nothing yet; the followers of [`crate::follow`] fill it.
     #[must_use]
     pub fn new(parts: Parts) -> Arc<Self> {
-        let views = Arc::new(Views::new(parts.outbox.producer().clone(), parts.outbox.boot()));
+        let views =
+            Arc::new(Views::new(parts.outbox.producer().clone(), parts.outbox.boot(), Some(parts.gates.clone())));
         Arc::new(Self {
             snapshot: ArcSwap::default(),
             views: views.clone(),
@@ -170,6 +175,7 @@ impl Replica {
             metrics: Metrics::new(),
             probes: parts.probes,
             tokens: parts.tokens,
+            gates: parts.gates,
             budgets: Budgets::new(),
             recording: parts.recording,
             limits: parts.limits,

@@ -10,6 +10,8 @@ use waybill_domain::selector::table::Row;
 use waybill_domain::selector::{Load, Revisions, SourceState, View};
 use waybill_event::{Boot, Event, LogTime, ProducerId, Source};
 
+use crate::gates::Gates;
+
 /// One source as this replica sees it.
 pub struct SourceView {
     /// Its view. Held while the replica's own events about it are appended, so that they are folded in their order.
@@ -51,6 +53,8 @@ impl Drop for InFlight {
 pub struct Views {
     producer: ProducerId,
     boot: Boot,
+    /// What knows how much of a limit is in use at this moment.
+    gates: Option<Gates>,
     sources: RwLock<HashMap<Source, Arc<SourceView>>>,
     /// Rises whenever the eligibility of a source may have changed: tables made before are void.
     generation: AtomicU64,
@@ -59,8 +63,8 @@ pub struct Views {
 impl Views {
     /// No source is known yet.
     #[must_use]
-    pub fn new(producer: ProducerId, boot: Boot) -> Self {
-        Self { producer, boot, sources: RwLock::default(), generation: AtomicU64::new(1) }
+    pub fn new(producer: ProducerId, boot: Boot, gates: Option<Gates>) -> Self {
+        Self { producer, boot, gates, sources: RwLock::default(), generation: AtomicU64::new(1) }
     }
 
     /// The view of a source; an empty one when nothing is known of it.
@@ -89,7 +93,9 @@ impl Views {
     #[must_use]
     pub fn judge(&self, catalog: &Catalog, ability: &Ability, now: LogTime) -> Row {
         let entry = self.of(ability.source);
-        let load = Load { in_flight: entry.fleet_wide(), max_concurrent: ability.entity.limits().max_concurrent };
+        let max_concurrent = ability.entity.limits().max_concurrent;
+        let slots = max_concurrent.and(self.gates.as_ref()).map(|gates| gates.seen(ability.source).in_flight);
+        let load = Load { in_flight: slots.unwrap_or_else(|| entry.fleet_wide()), max_concurrent };
         let view = entry.view.lock();
         let by_hand = catalog.by_hand(ability.source, &ability.upstream_model);
         Row::judge(ability, Some(&view), load, by_hand, now)

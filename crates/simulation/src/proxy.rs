@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use waybill_event::Boot;
 use waybill_journal::log::Log;
 use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
+use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
+use waybill_proxy::gates::Gates;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::tokens::Tokens;
 use waybill_proxy::{Limits, Parts, Replica, follow, router};
@@ -136,6 +138,15 @@ impl Proxy {
             publish.await;
         });
         let wire = Wire::new(&self.ground, &self.upstreams, &self.calls, &self.name);
+        let permits = Permits::start(
+            journal.keyed.clone(),
+            &process.name,
+            process.boot,
+            Arc::new(|| 1),
+            &process.tracker,
+            &process.stop,
+            permits::Settings::default(),
+        );
         let probes = Probes::start(&journal, &process.name, process.boot, &process.tracker, &process.stop);
         let tokens = Tokens::new(&journal, process.name.clone(), process.tracker.clone());
         let clock = process.clock.clone();
@@ -147,6 +158,7 @@ impl Proxy {
             dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
             probes,
             tokens,
+            gates: Gates::new(permits),
             limits: Limits::default(),
             recording: self.ground.setting.recording,
             dice: process.dice(),

@@ -37,6 +37,10 @@ pub struct Peek<'a> {
     pub messages: &'a str,
     /// The JSON schema that the answer must match, as it stands in the body.
     pub schema: Option<&'a str>,
+    /// `user` as it stands in the body.
+    user: Option<&'a str>,
+    /// `prompt_cache_key` as it stands in the body.
+    prompt_cache_key: Option<&'a str>,
     /// Where edits may be made.
     pub layout: Layout,
 }
@@ -139,6 +143,18 @@ impl Peek<'_> {
         let parts = [&b"\"image_url\""[..], b"\"input_image\""];
         parts.into_iter().any(|part| memchr::memmem::find(text, part).is_some())
     }
+
+    /// The end user that the client names, if it names one.
+    #[must_use]
+    pub fn user(&self) -> Option<String> {
+        read_name(self.user)
+    }
+
+    /// The key under which the client wants its prompts cached, if it names one.
+    #[must_use]
+    pub fn prompt_cache_key(&self) -> Option<String> {
+        read_name(self.prompt_cache_key)
+    }
 }
 
 /// Reads what a chat request asks for.
@@ -174,6 +190,8 @@ pub fn peek(body: &[u8]) -> Result<Peek<'_>, PeekError> {
         has_tools: fields.tools.is_some_and(json::says_something) || fields.functions.is_some_and(json::says_something),
         messages,
         schema: fields.response_format.and_then(read_schema),
+        user: fields.user,
+        prompt_cache_key: fields.prompt_cache_key,
         layout: Layout { model: model_span, object_start, stream_options },
     })
 }
@@ -204,6 +222,12 @@ fn read_model(text: &str) -> Result<Cow<'_, str>, PeekError> {
         return Err(PeekError::BadModel);
     }
     Ok(model)
+}
+
+/// A string that says something; anything else is the upstream's to judge.
+fn read_name(raw: Option<&str>) -> Option<String> {
+    let name: String = serde_json::from_str(raw?).ok()?;
+    (!name.is_empty()).then_some(name)
 }
 
 fn read_stream(raw: Option<&str>) -> Result<bool, PeekError> {

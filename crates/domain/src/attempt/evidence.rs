@@ -72,6 +72,7 @@ fn walk(sources: &[BTreeSet<u64>], does: &[Does], dice: u64) -> (Tries, Vec<Outc
         let step = machine.next(now, &mut targets, &mut |_| Ok(()));
         outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
         match step {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Wait { until, .. } => now = until,
             Step::Stop(_) => break,
             Step::Dispatch(order) => {

@@ -40,6 +40,7 @@ fn went(list: Vec<Candidate>, opening: Opening, does: &[Does], still: &[u64]) ->
         }
         skips.extend(machine.take_skips());
         match step {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Wait { until, .. } => {
                 assert!(matches!(machine.next(now, &mut list, &mut recheck), Step::Wait { .. }), "asked too soon");
                 now = until;

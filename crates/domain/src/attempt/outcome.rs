@@ -92,15 +92,8 @@ impl Tally {
     /// Whether what was asked here speaks against asking this candidate: it is the same model at the same source, or what
     /// the source did speaks against it as a whole.
     pub(super) fn excludes(&self, candidate: &Candidate) -> bool {
-        let wholly = self.settled.as_ref().is_some_and(|settled| {
-            // Its outcome isn't told yet, so that no view knows of a block by now.
-            let blocked = match settled.block {
-                Some(BlockVerdict::Block { model_only, .. }) => !model_only,
-                Some(BlockVerdict::Disable { .. }) => true,
-                None => false,
-            };
-            blocked || settled.source_health == Health::Fail
-        });
+        let wholly = self.settled.as_ref();
+        let wholly = wholly.is_some_and(|settled| speaks_wholly(settled.block.as_ref(), settled.source_health));
         let same_model = self.candidate.upstream_model == candidate.upstream_model;
         self.candidate.source.source == candidate.source.source && (wholly || same_model)
     }
@@ -127,4 +120,22 @@ impl Tally {
             attempts: self.tries,
         })
     }
+}
+
+impl Outcome {
+    /// Whether it speaks against asking its source for anything. While it isn't told, no view knows of that.
+    pub(super) fn excludes(&self, candidate: &Candidate) -> bool {
+        let wholly = speaks_wholly(self.block.as_ref(), self.source_health);
+        wholly && self.candidate.source.source == candidate.source.source
+    }
+}
+
+/// Whether what a source did speaks against it as a whole.
+fn speaks_wholly(block: Option<&BlockVerdict>, health: Health) -> bool {
+    let blocked = match block {
+        Some(BlockVerdict::Block { model_only, .. }) => !model_only,
+        Some(BlockVerdict::Disable { .. }) => true,
+        None => false,
+    };
+    blocked || health == Health::Fail
 }

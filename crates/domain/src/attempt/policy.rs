@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use waybill_event::config::{MidStream, RequestPolicy, RetryUnknown};
+use waybill_event::config::{FailOverKinds, MidStream, RequestPolicy, RetryUnknown};
+
+/// Room at a full source is always waited for so long: a slot is given back at any moment, and what waits for one has it
+/// passed on by replicas that hold more than their share.
+const ROOM_WAIT: Duration = Duration::from_millis(50);
 
 /// The budgets of one request. Times are counted from its admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,10 @@ pub struct Policy {
     pub degrade: bool,
     /// Whether a stream that breaks off may be asked for again elsewhere, to go on where the new answer is the same.
     pub resume: bool,
+    /// How long room is waited for where every source is full.
+    pub queue: Duration,
+    /// Whether only sources of the kind that was first in the plan are asked.
+    pub same_kind: bool,
 }
 
 impl Default for Policy {
@@ -57,6 +65,8 @@ impl From<&RequestPolicy> for Policy {
             retry_unknown: numbers.retry_unknown,
             degrade: numbers.degrade,
             resume: numbers.mid_stream == MidStream::VerifiedResume,
+            queue: Duration::from_millis(numbers.queue_timeout_ms).max(ROOM_WAIT),
+            same_kind: numbers.failover_kinds == FailOverKinds::SameKind,
         }
     }
 }

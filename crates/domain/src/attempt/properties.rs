@@ -63,6 +63,7 @@ proptest! {
                 prop_assert!(outcomes.insert(outcome.candidate.source.source.id), "one outcome for each source");
             }
             match step {
+            Step::Queue { .. } => unreachable!("nobody is full"),
                 Step::Wait { until, .. } => {
                     prop_assert!(until > now && until + policy.min_attempt <= policy.deadline);
                     now = until;

@@ -26,6 +26,14 @@ pub enum Step {
         /// What is waited for: the same source, or another one whose limit ends.
         next: Next,
     },
+    /// Whoever could serve is full: wait until there is room at one of them, and tell [`super::Machine::freed`] at which,
+    /// or [`super::Machine::none_freed`] when it takes longer.
+    Queue {
+        /// Those that are full.
+        full: Vec<Candidate>,
+        /// Until when, since admission.
+        until: Duration,
+    },
     /// The request's loop is over.
     Stop(Conclusion),
 }
@@ -44,9 +52,12 @@ impl Step {
                 | Chosen::NextTarget
                 | Chosen::LeastBad
                 | Chosen::LimitEnded
-                | Chosen::LimitRetried => Next::Elsewhere,
+                | Chosen::LimitRetried
+                | Chosen::RoomFreed
+                | Chosen::Sticky => Next::Elsewhere,
             },
             Self::Wait { next, .. } => *next,
+            Self::Queue { .. } => Next::Elsewhere,
             Self::Stop(_) => Next::Stop,
         }
     }

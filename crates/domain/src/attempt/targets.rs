@@ -51,6 +51,7 @@ fn over(mut targets: Targets, opening: Opening, does: &[Does]) -> Went {
         let step = machine.next(now, &mut targets, &mut |_| Ok(()));
         outcomes.extend(std::iter::from_fn(|| machine.take_outcome()));
         match step {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Wait { until, .. } => now = until,
             Step::Stop(conclusion) => break conclusion,
             Step::Dispatch(order) => {
@@ -159,6 +160,7 @@ fn a_further_try_that_is_passed_over_leaves_what_the_first_one_said() {
     let (mut asked, mut outcomes) = (Vec::new(), Vec::new());
     loop {
         match machine.next(now, &mut targets, &mut |_| Ok(())) {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Wait { until, .. } => now = until,
             Step::Stop(_) => break,
             // Its permit is somebody else's by now.

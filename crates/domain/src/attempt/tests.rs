@@ -39,6 +39,7 @@ pub(super) fn candidate(id: u64) -> Candidate {
         capabilities: Capabilities::default(),
         target: 0,
         health: 100,
+        sticky: false,
         waiting: None,
     }
 }
@@ -141,6 +142,7 @@ fn run(given: Given<'_>) -> Ran {
             ran.outcomes.push(outcome);
         }
         match step {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Wait { until, .. } => now = until,
             Step::Dispatch(order) => {
                 let id = order.candidate.source.source.id;
@@ -360,6 +362,7 @@ fn an_attempt_gets_its_own_limit_or_what_is_left() {
     let limits = |streamed, now_s| {
         let mut machine = Machine::new(Opening::new(streamed, 0));
         match machine.next(Duration::from_secs(now_s), &mut list(1), &mut |_| Ok(())) {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Dispatch(order) => Ok(order.limits),
             Step::Stop(conclusion) => Err(conclusion),
             Step::Wait { .. } => panic!("nothing to wait for"),
@@ -428,6 +431,7 @@ fn what_broke_off_is_asked_for_elsewhere_only_where_the_policy_resumes() {
         machine.committed(Duration::ZERO);
         machine.failed(&classify(RuleSet::builtin(), &observation(Reset)));
         match next(&mut machine) {
+            Step::Queue { .. } => unreachable!("nobody is full"),
             Step::Dispatch(order) => Ok(order.candidate.source.source.id),
             Step::Stop(conclusion) => Err(conclusion),
             Step::Wait { .. } => panic!("nothing is waited for"),

@@ -56,10 +56,11 @@ impl Machine {
                 Drawn::Spent(conclusion) => return self.stop(conclusion),
             }
         }
-        self.stop(match verdict.retry_elsewhere {
+        let conclusion = match verdict.retry_elsewhere {
             Elsewhere::Anyone => Conclusion::Exhausted,
             Elsewhere::Never | Elsewhere::Capable => Conclusion::Refused,
-        })
+        };
+        if elsewhere { self.queue(now, conclusion) } else { self.stop(conclusion) }
     }
 
     /// Whether other candidates come into question, and from now on which.
@@ -165,10 +166,56 @@ impl Machine {
             Drawn::None => match self.degrade(now, candidates, recheck) {
                 Drawn::Next(step) => step,
                 Drawn::Spent(conclusion) => self.stop(conclusion),
-                Drawn::None if self.walk == 0 => self.stop(Conclusion::NoCandidate),
-                Drawn::None => self.stop(Conclusion::Exhausted),
+                Drawn::None if self.walk == 0 => self.queue(now, Conclusion::NoCandidate),
+                Drawn::None => self.queue(now, Conclusion::Exhausted),
             },
         }
+    }
+
+    /// Nobody is left but who is full: room there is waited for, as long as policy and deadline allow.
+    pub(super) fn queue(&mut self, now: Duration, otherwise: Conclusion) -> Step {
+        if self.full.is_empty() || self.spent().is_some() {
+            return self.stop(otherwise);
+        }
+        let policy = &self.opening.policy;
+        let since = *self.queued_at.get_or_insert(now);
+        let until = (since + policy.queue).min(policy.deadline.saturating_sub(policy.min_attempt));
+        if now >= until {
+            return self.stop(otherwise);
+        }
+        self.leave();
+        self.state = State::Queued;
+        Step::Queue { full: self.full.clone(), until }
+    }
+
+    /// There is room at a candidate that was full. Says what to do: ask it, unless it may no longer be asked.
+    pub fn freed(&mut self, now: Duration, candidate: &Candidate, recheck: Recheck<'_>) -> Step {
+        if !matches!(self.state, State::Queued) {
+            return self.stop(Conclusion::Refused);
+        }
+        self.full.retain(|full| full.source != candidate.source || full.upstream_model != candidate.upstream_model);
+        let mut candidate = candidate.clone();
+        match recheck(&candidate) {
+            Ok(()) => {}
+            // Nobody better is left.
+            Err(SkipReason::SoftBlocked) => candidate.last_resort = true,
+            Err(why) => {
+                self.skips.push(Skip { source: candidate.source.source, why });
+                return self.queue(now, Conclusion::Exhausted);
+            }
+        }
+        let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
+        // What makes it special goes before that room was waited for.
+        let why = match self.why(&candidate) {
+            Chosen::First | Chosen::FailOver | Chosen::NextTarget | Chosen::Sticky => Chosen::RoomFreed,
+            why => why,
+        };
+        self.ask(now, left, candidate, why)
+    }
+
+    /// Room was waited for in vain.
+    pub fn none_freed(&mut self) -> Step {
+        self.stop(if self.walk == 0 { Conclusion::NoCandidate } else { Conclusion::Exhausted })
     }
 
     /// The next candidate that may be asked, as an order.
@@ -181,6 +228,11 @@ impl Machine {
             return Drawn::Spent(spent);
         }
         while let Some(candidate) = candidates.next_candidate().or_else(|| self.deferred.pop_front()) {
+            let kind = candidate.source.source.kind;
+            if self.opening.policy.same_kind && *self.kind.get_or_insert(kind) != kind {
+                self.skips.push(Skip { source: candidate.source.source, why: SkipReason::OtherKind });
+                continue;
+            }
             let patient = candidate.waiting.as_ref().map(|waiting| self.patient(now, waiting.not_before));
             if patient == Some(None) && candidate.retry_of().is_none() {
                 let why = candidate.waiting.map_or(SkipReason::HintBlocked, |waiting| waiting.why);
@@ -195,7 +247,7 @@ impl Machine {
                 && let Err(why) = recheck(&candidate)
             {
                 if why == SkipReason::SoftBlocked && !candidate.last_resort {
-                    self.deferred.push_back(Candidate { last_resort: true, ..candidate });
+                    self.defer(candidate);
                     continue;
                 }
                 self.skips.push(Skip { source: candidate.source.source, why });
@@ -220,6 +272,8 @@ impl Machine {
     /// Asks a source for the first time.
     fn ask(&mut self, now: Duration, left: Duration, candidate: Candidate, why: Chosen) -> Step {
         self.target = candidate.target;
+        // What a later target was asked for isn't asked of an earlier one.
+        self.full.retain(|full| full.target >= candidate.target);
         self.walk += 1;
         self.after_timeout = self.after_timeout.map(|asked| asked + 1);
         let mut tally = Tally::new(candidate.clone());
@@ -267,7 +321,9 @@ impl Machine {
             return Err(SkipReason::CapabilityMissing);
         }
         let (source, model) = (candidate.source.source, &candidate.upstream_model);
-        let excluded_now = self.current.as_ref().is_some_and(|tally| tally.excludes(candidate));
+        // What isn't told yet is known here alone.
+        let excluded_now = self.current.as_ref().is_some_and(|tally| tally.excludes(candidate))
+            || self.outcomes.iter().any(|outcome| outcome.excludes(candidate));
         let excludes = |left: &Left| left.source == source && (left.failed_wholly || left.upstream_model == *model);
         if excluded_now || self.left.iter().any(excludes) {
             return Err(SkipReason::Excluded);
@@ -304,6 +360,8 @@ impl Machine {
             Chosen::LastResort
         } else if candidate.target > self.target {
             Chosen::NextTarget
+        } else if candidate.sticky {
+            Chosen::Sticky
         } else if self.walk == 0 {
             Chosen::First
         } else {

@@ -282,6 +282,8 @@ const fn because(why: Chosen) -> &'static str {
         Chosen::LeastBad => "its breaker is open, and nothing better was left",
         Chosen::LimitEnded => "nobody better was left, and the end of its limit was waited for",
         Chosen::LimitRetried => "nobody better was left, and its limit was tried again before its end",
+        Chosen::RoomFreed => "all were full, and here there was room in time",
+        Chosen::Sticky => "its conversation is served there",
     }
 }
 

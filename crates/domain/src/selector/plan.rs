@@ -399,6 +399,7 @@ impl Plan {
             capabilities: row.capabilities.or(&self.manner.declared),
             target: self.manner.target,
             health: row.factors.health,
+            sticky: false,
             waiting: if stage == Stage::Limited { self.waiting(row) } else { None },
         };
         self.place = self.place.saturating_add(1);

@@ -70,7 +70,7 @@ impl World {
             ..Catalog::default()
         };
         let Ok(name) = "bench".parse() else { unreachable!("a name like others") };
-        let views = Views::new(name, Boot::new(LogTime::from_micros(1), 1));
+        let views = Views::new(name, Boot::new(LogTime::from_micros(1), 1), None);
         // The phase of the wheel is the same in every run.
         let tables = Tables::new(Arc::new(|| 7));
         Self { snapshot: Snapshot::of(catalog), views, tables, now: LogTime::from_micros(1_000_000), needs }

@@ -1,6 +1,7 @@
 //! From the first byte to the admission: authenticate, read, peek, authorise, plan, and write it down.
 
 mod first;
+mod limits;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,11 +26,13 @@ use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_wire::headers;
 use waybill_wire::peek::{Peek, PeekError, peek};
 
-use first::{First, choose};
+use first::{First, choose, choose_after};
 
 use crate::answer::{Ids, Refusal};
+use crate::chat::room;
 use crate::course::{Course, Wish};
 use crate::emit::EmitError;
+use crate::gates::Held;
 use crate::inbound::{Wishes, discard_refused, read_body, token};
 use crate::metrics::Unacknowledged;
 use crate::record::{Record, Story};
@@ -61,6 +64,10 @@ pub struct Wanted {
     pub deadline: Option<Duration>,
     /// The key that asks.
     pub key: Arc<Key>,
+    /// The key's user, where users are limited.
+    user: Option<String>,
+    /// What the limits of the key and of its user gave: held until the request has ended.
+    _held: [Held; 2],
 }
 
 impl Wanted {
@@ -159,11 +166,14 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
         let body = read_body(&head.headers, body, replica.limits.max_body_bytes).await?;
         want(&head.headers, body, authorised, &wishes, snapshot.declares())
     };
-    let (wanted, authorised) = match asked.await {
+    let (mut wanted, authorised) = match asked.await {
         Ok(found) => found,
         Err(refusal) => return Admission::Refused { ids, refusal },
     };
     let arrived = Instant::now();
+    if let Err(refusal) = Box::pin(limits::enter(replica, &snapshot, &mut wanted)).await {
+        return Admission::Refused { ids, refusal };
+    }
     // The body may have taken its time: the rest is decided with what holds now.
     let (snapshot, now) = (replica.snapshot(), (replica.clock)().unwrap_or(now));
     let parts = Parts { replica, snapshot: &snapshot, authorised: &authorised, now, arrived, wishes: &wishes };
@@ -219,6 +229,8 @@ fn want(
         include_usage: peeked.include_usage,
         schema: peeked.schema.map(|schema| body.slice_ref(schema.as_bytes())),
         deadline: wishes.deadline,
+        user: peeked.user().filter(|_| !authorised.key.user_limits.is_unlimited()),
+        _held: Default::default(),
         key: authorised.key.clone(),
         headers: headers::outbound(headers),
         body: body.clone(),
@@ -356,10 +368,17 @@ impl Parts<'_> {
             }
             first = choose(replica, &wanted, &mut record, &mut course).await;
         }
-        while let First::Later { until, ends } = first {
-            first = match record.wait(until, ends).await {
-                true => choose(replica, &wanted, &mut record, &mut course).await,
-                false => First::Nobody(Conclusion::NoCandidate),
+        loop {
+            first = match first {
+                First::Later { until, ends } => match record.wait(until, ends).await {
+                    true => choose(replica, &wanted, &mut record, &mut course).await,
+                    false => First::Nobody(Conclusion::NoCandidate),
+                },
+                First::Full { full, until } => {
+                    let room = Box::pin(room(replica, &wanted, &course, &record, &full, until)).await;
+                    Box::pin(choose_after(room, replica, &wanted, &mut record, &mut course)).await
+                }
+                First::Ready(_) | First::Nobody(_) => break,
             };
         }
         if let Some(running) = first.take_ready() {
@@ -368,7 +387,8 @@ impl Parts<'_> {
         if !begun {
             let refusal = match first {
                 First::Nobody(Conclusion::DeadlineExceeded) => Refusal::of(PublicCode::DeadlineExceeded),
-                First::Nobody(_) | First::Ready(_) | First::Later { .. } => self.nobody(&course),
+                First::Nobody(_) if record.machine().met_full() => full(),
+                First::Nobody(_) | First::Ready(_) | First::Later { .. } | First::Full { .. } => self.nobody(&course),
             };
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());
             record.end_acknowledged().await;
@@ -416,6 +436,16 @@ impl Parts<'_> {
                 nobody(why, (self.replica.clock)().unwrap_or(self.now))
             }
         }
+    }
+}
+
+/// The answer when those that could serve are full: they are fine, and have room again soon.
+fn full() -> Refusal {
+    let told = all_busy(Some(Duration::from_secs(1)));
+    Refusal {
+        status: told.status,
+        retry_after: told.retry_after,
+        ..Refusal::saying(told.code, "Every source that could serve this request is at its limit; try again soon.")
     }
 }
 

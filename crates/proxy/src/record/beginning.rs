@@ -7,21 +7,22 @@ use waybill_domain::selector::Revisions;
 use waybill_event::LogTime;
 
 use super::{Record, Running, drafts};
+use crate::chat::Ready;
 use crate::course::Course;
 use crate::emit::{Drafts, Room};
-use crate::probes::Permit;
 use crate::replica::Usable;
 
 impl Record {
     /// An attempt for this order, its start not yet written.
     #[must_use]
-    pub fn prepare(&self, order: Order, usable: Usable, permit: Option<Permit>, course: &mut Course) -> Running {
-        let table = course.other_table(self.story.table);
+    pub fn prepare(&self, order: Order, ready: Ready, course: &mut Course) -> Running {
+        let Ready { usable, permit, held } = ready;
+        let (table, first_use) = course.other_table(self.story.table, &order.candidate);
         let Usable { entity, target, revision: credential_revision } = usable;
         let in_flight = self.replica.views.enter(order.candidate.source.source);
         Running {
             model: course.model_of(&order.candidate),
-            first_use: if table.is_some() { course.take_first_use() } else { None },
+            first_use,
             table,
             lacks: course.lacks(&order.candidate),
             order,
@@ -31,6 +32,7 @@ impl Record {
             started: self.now(),
             first_content: None,
             permit,
+            _held: held,
             _in_flight: in_flight,
         }
     }

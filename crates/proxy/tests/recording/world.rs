@@ -22,7 +22,9 @@ use waybill_event::{
 };
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig, Retry};
+use waybill_journal::permits::{Permits, Settings};
 use waybill_journal::{Expect, Journal, Record, Stream};
+use waybill_proxy::gates::Gates;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::tokens::Tokens;
@@ -106,6 +108,15 @@ impl World {
         let permits = Journal { keyed: Arc::new(silent), ..journal.clone() };
         let probes = Probes::start(&permits, outbox.producer(), boot, &tasks, &stop);
         let tokens = Tokens::new(&permits, outbox.producer().clone(), tasks.clone());
+        let gates = Gates::new(Permits::start(
+            permits.keyed.clone(),
+            outbox.producer(),
+            boot,
+            Arc::new(|| 1),
+            &tasks,
+            &stop,
+            Settings::default(),
+        ));
         let replica = Replica::new(Parts {
             outbox,
             clock: Arc::new(move || Some(clock())),
@@ -114,6 +125,7 @@ impl World {
             dispatcher: Dispatcher::new(&DispatchConfig::default()).unwrap(),
             probes,
             tokens,
+            gates,
             recording,
             limits: Limits::default(),
             dice: waybill_journal::dice::system(),

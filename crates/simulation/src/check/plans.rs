@@ -111,15 +111,18 @@ impl<'a> Walk<'a> {
         let fits = match (row.skip, attempt.why) {
             // What came between the plan and a later attempt is the calls' check.
             (_, _) if !first => true,
-            // What was softly blocked after the plan is a last resort at its turn.
-            (None, Chosen::LastResort) => attempt.place > 0,
-            (None, why) => matches!(why, Chosen::First | Chosen::FailOver | Chosen::NextTarget),
+            // What was softly blocked after the plan is a last resort at its turn, or when its slot has come.
+            (None, Chosen::LastResort) => true,
+            (None, why) => matches!(why, Chosen::First | Chosen::FailOver | Chosen::NextTarget | Chosen::RoomFreed),
             (Some(SkipReason::Probing), why) => why == Chosen::Probe,
             (Some(SkipReason::SoftBlocked), why) => why == Chosen::LastResort,
             (Some(SkipReason::HintBlocked | SkipReason::HardBlocked), why) => {
-                matches!(why, Chosen::LimitEnded | Chosen::LimitRetried)
+                // Also who waited for a limit may be full when its end has come.
+                matches!(why, Chosen::LimitEnded | Chosen::LimitRetried | Chosen::RoomFreed)
             }
-            (Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen), why) => why == Chosen::LeastBad,
+            (Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen), why) => {
+                matches!(why, Chosen::LeastBad | Chosen::LastResort)
+            }
             (Some(_), _) => false,
         };
         if !fits {

@@ -15,8 +15,10 @@ use waybill_domain::selector::{SourceState, state::ScopeState};
 use waybill_event::LogTime;
 use waybill_event::failure::Strength;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
+use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
 use waybill_journal_nats::Connection;
+use waybill_proxy::gates::Gates;
 use waybill_proxy::metrics::Readings;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::replica::Known;
@@ -72,6 +74,16 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let following = CancellationToken::new();
     let probes = Probes::start(&journal, &booted.producer, boot, &booted.tasks, &following);
     let tokens = Tokens::new(&journal, booted.producer.clone(), booted.tasks.clone());
+    let presence = clock.presence();
+    let permits = Permits::start(
+        journal.keyed.clone(),
+        &booted.producer,
+        boot,
+        Arc::new(move || presence.others().count.saturating_add(1)),
+        &booted.tasks,
+        &following,
+        permits::Settings::default(),
+    );
     let replica = Replica::new(Parts {
         outbox: outbox.clone(),
         clock: clock.reader(),
@@ -80,6 +92,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
         probes,
         tokens,
+        gates: Gates::new(permits),
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
         dice: waybill_journal::dice::system(),

@@ -21,6 +21,9 @@ pub(super) struct Fields<'a> {
     pub(super) tools: Option<&'a str>,
     pub(super) functions: Option<&'a str>,
     pub(super) response_format: Option<&'a str>,
+    /// Told of limits and stickiness only: whichever stands last counts, as it does upstream.
+    pub(super) user: Option<&'a str>,
+    pub(super) prompt_cache_key: Option<&'a str>,
     pub(super) duplicate: Option<&'static str>,
 }
 
@@ -72,6 +75,11 @@ impl<'a> Fields<'a> {
             if name.len() == routed.len() && name != routed && name.eq_ignore_ascii_case(routed) {
                 self.duplicate.get_or_insert(routed);
             }
+        }
+        match name {
+            "user" => self.user = Some(value),
+            "prompt_cache_key" => self.prompt_cache_key = Some(value),
+            _ => {}
         }
         let Some((param, slot)) = self.slot(name) else { return };
         if slot.replace(value).is_some() {

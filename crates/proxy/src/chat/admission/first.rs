@@ -8,12 +8,12 @@ use waybill_domain::candidate::Candidate;
 use waybill_event::LogTime;
 
 use super::Wanted;
-use crate::chat::prepare;
+use crate::chat::{Ready, Room, prepare};
 use crate::course::Course;
-use crate::probes::Permit;
+use crate::gates::Held;
 use crate::record::{Record, Running};
 use crate::recording::Durability;
-use crate::replica::{Replica, Usable};
+use crate::replica::Replica;
 
 /// The first source of a request.
 pub(super) enum First {
@@ -25,6 +25,13 @@ pub(super) enum First {
         until: Duration,
         /// By the log's time.
         ends: Option<LogTime>,
+    },
+    /// Those that could serve are full, and room is waited for.
+    Full {
+        /// They.
+        full: Vec<Candidate>,
+        /// Since admission.
+        until: Duration,
     },
     /// There is none, and why the walk ended.
     Nobody(Conclusion),
@@ -44,15 +51,42 @@ impl First {
 
 /// Prepares an attempt at the first source that can be asked.
 pub(super) async fn choose(replica: &Arc<Replica>, wanted: &Wanted, record: &mut Record, course: &mut Course) -> First {
-    let first = first_order(replica, wanted, record, course).await;
-    course.settle(first.as_ref().ok().map(|(order, ..)| order));
+    first(replica, wanted, record, course, None).await
+}
+
+/// The same, once room was waited for: at a source that has it, or where the loop goes on.
+pub(super) async fn choose_after(
+    room: Option<Room>,
+    replica: &Arc<Replica>,
+    wanted: &Wanted,
+    record: &mut Record,
+    course: &mut Course,
+) -> First {
+    let Some(room) = room else { return First::Nobody(Conclusion::NoCandidate) };
+    let route = course.wish().route.clone();
+    let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
+    let now = record.now();
+    let taken = room.taken(now, record.machine(), &mut recheck);
+    first(replica, wanted, record, course, Some(taken)).await
+}
+
+async fn first(
+    replica: &Arc<Replica>,
+    wanted: &Wanted,
+    record: &mut Record,
+    course: &mut Course,
+    taken: Option<(Step, Option<Held>)>,
+) -> First {
+    let first = first_order(replica, wanted, record, course, taken).await;
+    // Who waits for room may yet be asked; the turn of the wheel is nobody's meanwhile.
+    course.settle(first.as_ref().ok().map(|(order, _)| order));
     match first {
-        Ok((order, usable, permit)) => First::Ready(Box::new(record.prepare(order, usable, permit, course))),
+        Ok((order, ready)) => First::Ready(Box::new(record.prepare(order, ready, course))),
         Err(nobody) => nobody,
     }
 }
 
-type Prepared = (Order, Usable, Option<Permit>);
+type Prepared = (Order, Ready);
 
 /// The first order that can be carried out, or what is there instead.
 async fn first_order(
@@ -60,6 +94,7 @@ async fn first_order(
     wanted: &Wanted,
     record: &mut Record,
     course: &mut Course,
+    mut taken: Option<(Step, Option<Held>)>,
 ) -> Result<Prepared, First> {
     // The log was waited for since the plan was made.
     let waited = replica.recording.durability == Durability::Acked;
@@ -67,17 +102,22 @@ async fn first_order(
     loop {
         let now = record.now();
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
-        let order = match record.machine().next(now, course, &mut recheck) {
+        let (step, held) = match taken.take() {
+            Some(taken) => taken,
+            None => (record.machine().next(now, course, &mut recheck), None),
+        };
+        let order = match step {
             Step::Dispatch(order) => order,
             Step::Wait { until, ends, .. } => return Err(First::Later { until, ends }),
+            Step::Queue { full, until } => return Err(First::Full { full, until }),
             Step::Stop(conclusion) => return Err(First::Nobody(conclusion)),
         };
         if waited && let Err(why) = recheck(&order.candidate) {
             record.machine().passed_over(why);
             continue;
         }
-        match prepare(replica, wanted, &route, &order).await {
-            Ok((usable, permit)) => return Ok((*order, usable, permit)),
+        match prepare(replica, wanted, course, &order, held).await {
+            Ok(ready) => return Ok((*order, ready)),
             Err(why) => record.machine().passed_over(why),
         }
     }

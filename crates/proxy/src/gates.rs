@@ -1,0 +1,142 @@
+//! The gates of limits, in their order: requests in flight, attempts a minute, what a session may spend. What a gate gave
+//! is given back when what holds it is dropped; a later gate that says no gives back what an earlier one took. A no is a
+//! reason to go on to the next candidate, and never evidence.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use waybill_domain::catalog::SourceEntity;
+use waybill_event::Source;
+use waybill_event::config::{Limits, OnOutage};
+use waybill_event::selection::SkipReason;
+use waybill_journal::permits::{self, Permits, RatePermit, Seen, ShareFloor, Slot, Subject};
+
+/// After how long it is worth coming back where something is full, if nothing more is known.
+const COME_BACK: Duration = Duration::from_secs(1);
+
+/// What an attempt, or a request, holds of limits.
+#[derive(Debug, Default)]
+pub struct Held {
+    _slot: Option<Slot>,
+}
+
+/// A gate's no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct No {
+    /// Which gate.
+    pub why: SkipReason,
+    /// After how long it is worth coming back.
+    pub retry_after: Duration,
+}
+
+/// How a gate that is shut is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Not at all: there may be others. A slot that may be free is still claimed.
+    None,
+    /// For so long.
+    Within(Duration),
+}
+
+/// The gates of this replica.
+#[derive(Clone)]
+pub struct Gates {
+    permits: Permits,
+}
+
+impl Gates {
+    /// Gates that take these permits.
+    #[must_use]
+    pub const fn new(permits: Permits) -> Self {
+        Self { permits }
+    }
+
+    /// What is known of the limits of a source.
+    #[must_use]
+    pub fn seen(&self, source: Source) -> Seen {
+        self.permits.seen(&Subject::from(source))
+    }
+
+    /// The permits themselves, for what is told of them.
+    #[must_use]
+    pub const fn permits(&self) -> &Permits {
+        &self.permits
+    }
+
+    /// Takes what an attempt at a source needs.
+    ///
+    /// # Errors
+    /// [`No`].
+    pub async fn enter(&self, entity: &SourceEntity, on_outage: OnOutage, patience: Patience) -> Result<Held, No> {
+        let limits = entity.limits();
+        if limits.is_unlimited() {
+            return Ok(Held::default());
+        }
+        self.take(&Subject::from(entity.source()), limits, on_outage, patience).await
+    }
+
+    /// Takes what a subject's limits ask for, one gate after the other.
+    ///
+    /// # Errors
+    /// [`No`].
+    pub async fn take(
+        &self,
+        subject: &Subject,
+        limits: Limits,
+        on_outage: OnOutage,
+        patience: Patience,
+    ) -> Result<Held, No> {
+        let on_outage = policy(on_outage);
+        let wait = match patience {
+            Patience::None => Duration::ZERO,
+            Patience::Within(wait) => wait,
+        };
+        let slot = match limits.max_concurrent.and_then(NonZeroU32::new) {
+            Some(most) => match self.permits.slot_within(subject, most, on_outage, wait).await {
+                Ok(slot) => Some(slot),
+                Err(_) => return Err(No { why: SkipReason::Concurrency, retry_after: COME_BACK }),
+            },
+            None => None,
+        };
+        if let Some(most) = limits.requests_per_minute.and_then(NonZeroU32::new) {
+            let _used: RatePermit = match self.permits.rate(subject, most, on_outage).await {
+                Ok(permit) => permit,
+                // The slot goes back as it is dropped.
+                Err(spent) => return Err(No { why: SkipReason::Rpm, retry_after: spent.retry_after }),
+            };
+        }
+        Ok(Held { _slot: slot })
+    }
+
+    /// Waits for room at any of these, at most so long; the first one that has it, with what it gave.
+    pub async fn first_free(
+        &self,
+        full: &[SourceEntity],
+        on_outage: OnOutage,
+        wait: Duration,
+    ) -> Option<(usize, Held)> {
+        let ask = async |at: usize, entity: &SourceEntity| {
+            loop {
+                match self.enter(entity, on_outage, Patience::Within(wait)).await {
+                    Ok(held) => return (at, held),
+                    Err(No { why: SkipReason::Concurrency, .. }) => {}
+                    Err(No { retry_after, .. }) => tokio::time::sleep(retry_after).await,
+                }
+            }
+        };
+        let mut asked: FuturesUnordered<_> = full.iter().enumerate().map(|(at, entity)| ask(at, entity)).collect();
+        tokio::time::timeout(wait, asked.next()).await.ok().flatten()
+    }
+}
+
+/// The policy as permits have it.
+const fn policy(on_outage: OnOutage) -> permits::OnOutage {
+    match on_outage {
+        OnOutage::Share => permits::OnOutage::Share { floor: ShareFloor::Available },
+        OnOutage::StrictShare => permits::OnOutage::Share { floor: ShareFloor::Strict },
+        OnOutage::Closed => permits::OnOutage::Closed,
+        OnOutage::Open => permits::OnOutage::Open,
+    }
+}
