@@ -198,22 +198,45 @@ async fn through_an_outage_of_the_oauth_server_the_account_serves_as_long_as_its
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_refused_before_its_time_is_refreshed_and_the_block_it_earned_is_over() {
+async fn a_token_refused_before_its_time_is_refreshed_and_the_request_goes_on_with_the_next() {
+    let bench = bench(1).await;
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    account(&bench, &tokens, 3_600).await;
+    bench.configured().await;
+    assert_eq!(said(&bench, 1).await, "from the plan");
+    issuer(&bench).expire("plan");
+    // There is nobody else to ask: the same account serves it, and nobody notices.
+    let answer = bench.chat(2, MODEL).send().await;
+    assert_eq!((answer.status, answer.said().as_str()), (200, "from the plan"));
+    let story = bench.admin().history(answer.request()).await;
+    assert_eq!(story.kinds(), ["auth_refreshable", "success"], "{story:?}");
+    wait_until(SOON, "all replicas have the next token", async || {
+        let said = futures_util::future::join_all((1..=3).map(|proxy| said(&bench, proxy))).await;
+        until(said.iter().all(|said| said == "from the plan"), || format!("{said:?}"))
+    })
+    .await;
+    assert_eq!(issuer(&bench).refreshed("plan"), 1);
+    assert!(events_of(&bench, "block_set").await.is_empty(), "the request served says that all is well");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_token_whose_next_one_does_not_come_is_a_block_until_it_does() {
     let bench = bench(1).await;
     let tokens = issuer(&bench).login("plan", Terms::default());
     account(&bench, &tokens, 3_600).await;
     spare(&bench).await;
     bench.configured().await;
     assert_eq!(said(&bench, 1).await, "from the plan");
+    issuer(&bench).trouble(Trouble::Status(503));
     issuer(&bench).expire("plan");
-    assert_eq!(said(&bench, 2).await, "from the spare", "the refused attempt isn't the client's");
-    refreshed(&bench, 1).await;
-    wait_until(SOON, "all replicas ask it again", async || {
-        let said = futures_util::future::join_all((1..=3).map(|proxy| said(&bench, proxy))).await;
-        until(said.iter().all(|said| said == "from the plan"), || format!("{said:?}"))
+    assert_eq!(said(&bench, 3).await, "from the spare", "the refused attempt isn't the client's");
+    issuer(&bench).trouble(Trouble::None);
+    wait_until(SOON, "it serves again", async || {
+        let said = said(&bench, 1).await;
+        until(said == "from the plan", || said.clone())
     })
     .await;
-    assert_eq!(issuer(&bench).turned_away().len(), 1);
     let lifted = told(&bench, "block_lifted").await;
     assert_eq!(lifted["data"]["scope"]["source"], json!({"kind": "account", "id": 1}));
     bench.fleet.stop().await;

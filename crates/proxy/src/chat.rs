@@ -32,7 +32,7 @@ use crate::gates::{Held, Patience};
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
-use crate::replica::{Replica, Usable};
+use crate::replica::{Replica, Unusable, Usable};
 
 use admission::{Admission, Wanted, admit};
 
@@ -165,6 +165,8 @@ impl Walk {
         let step = self.next();
         // What follows at once is written together with the end of what failed.
         let (step, next) = match step {
+            // What has to wait for a token first doesn't keep the end of what failed from being written.
+            Step::Dispatch(order) if self.must_wait(&order) => (Step::Dispatch(order), None),
             Step::Dispatch(order) => match self.ready(*order, None).await {
                 Ok(running) => (Step::Dispatch(Box::new(running.order.clone())), Some(running)),
                 Err(step) => (step, None),
@@ -177,6 +179,12 @@ impl Walk {
         }
         let step = if ordered { self.next() } else { step };
         self.proceed(step).await
+    }
+
+    /// Whether an order's source has no token just now.
+    fn must_wait(&self, order: &Order) -> bool {
+        let entity = self.wanted.entity(&self.replica, &self.course.wish().route, &order.candidate);
+        entity.is_ok_and(|entity| matches!(self.replica.usable(&entity), Err(Unusable::Token { .. })))
     }
 
     /// Waits where the loop says so, until an attempt has begun or the loop is over.

@@ -66,6 +66,7 @@ fn edit(replica: &Replica, message: &Message) {
     match applied {
         Applied::Source(ReplacedSource { new: Some(entity), .. }) => {
             replica.views.adopt(entity.source(), entity.revisions());
+            replica.tokens.arrived();
         }
         Applied::Source(ReplacedSource { old: Some(entity), new: None }) => {
             replica.views.forget(entity.source());

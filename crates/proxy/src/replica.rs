@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::{Snapshot, SourceEntity};
+use waybill_domain::refreshing::Wish;
 use waybill_event::config::{Key, StoredHash};
 use waybill_event::selection::SkipReason;
 use waybill_event::{LogTime, RequestId, Source, SourceKind};
@@ -90,10 +91,12 @@ pub(crate) struct Usable {
 pub(crate) enum Unusable {
     /// This replica doesn't have the credential that the catalogue names, or nobody could send it.
     NoCredential,
-    /// The access token of this revision has expired.
-    Expired {
+    /// The access token of this revision has expired, or was refused just now.
+    Token {
         /// The revision.
         revision: u64,
+        /// What upkeep is asked for.
+        why: Wish,
     },
 }
 
@@ -101,7 +104,7 @@ impl From<NoBearer> for Unusable {
     fn from(none: NoBearer) -> Self {
         match none {
             NoBearer::Missing => Self::NoCredential,
-            NoBearer::Expired { revision } => Self::Expired { revision },
+            NoBearer::Expired { revision } => Self::Token { revision, why: Wish::Expired },
         }
     }
 }
@@ -284,7 +287,12 @@ impl Replica {
             SourceKind::Channel => None,
             SourceKind::Account => {
                 let now = (self.clock)().ok_or(Unusable::NoCredential)?;
-                Some(self.vault.of_account(source.id, named, now.as_millis())?)
+                let bearer = self.vault.of_account(source.id, named, now.as_millis())?;
+                let revision = bearer.revision();
+                if self.tokens.is_refused(source.id, revision) {
+                    return Err(Unusable::Token { revision, why: Wish::Refused });
+                }
+                Some(bearer)
             }
         };
         let made = (entity.version(), bearer.as_ref().map_or(named, Bearer::revision));
@@ -310,10 +318,16 @@ impl Replica {
         match self.usable(entity) {
             Ok(usable) => Ok(usable),
             Err(Unusable::NoCredential) => Err(SkipReason::NoCredential),
-            Err(Unusable::Expired { revision }) => {
-                let there = || self.usable(entity).ok();
+            Err(Unusable::Token { revision, why }) => {
+                let now = self.vault.account(entity.id(), entity.credential().map_or(0, |named| named.revision));
+                if !now.is_some_and(|tokens| tokens.shown.refreshable) {
+                    return Err(SkipReason::CredentialExpired);
+                }
+                // It may be given another login meanwhile.
+                let configured = || self.snapshot().catalog().entity(entity.source()).filter(SourceEntity::enabled);
+                let there = || self.usable(&configured()?).ok();
                 // Few requests get here; the others shouldn't carry the room for it.
-                let waited = Box::pin(self.tokens.wait(entity.id(), revision, there)).await;
+                let waited = Box::pin(self.tokens.wait(entity.id(), (revision, why), there)).await;
                 waited.ok_or(SkipReason::CredentialExpired)
             }
         }

@@ -30,6 +30,8 @@ struct Met {
     until: Instant,
     /// When the mark was last set.
     marked: Option<(Wish, Instant)>,
+    /// Until when tokens that an upstream has refused aren't sent again.
+    refused_until: Option<Instant>,
 }
 
 /// Asks for tokens and waits for them.
@@ -54,10 +56,15 @@ impl Tokens {
         self.arrived.notify_waiters();
     }
 
-    /// Waits until `there` gives something newer than the tokens of this revision, which are expired. All requests of a
+    /// Waits until `there` gives something newer than the tokens of this revision, which won't do. All requests of a
     /// replica wait no longer than five seconds from when the first did; after that the account is passed over at once
     /// until tokens come.
-    pub(crate) async fn wait<T>(&self, account: u64, revision: u64, there: impl Fn() -> Option<T>) -> Option<T> {
+    pub(crate) async fn wait<T>(
+        &self,
+        account: u64,
+        (revision, why): (u64, Wish),
+        there: impl Fn() -> Option<T>,
+    ) -> Option<T> {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
@@ -66,16 +73,27 @@ impl Tokens {
             if let Some(found) = there() {
                 return Some(found);
             }
-            let until = self.ask(account, revision, Wish::Expired);
+            let until = self.ask(account, revision, why);
             if tokio::time::timeout_at(until, arrived).await.is_err() {
                 return there();
             }
         }
     }
 
-    /// An upstream has refused the tokens of this revision.
+    /// An upstream has refused the tokens of this revision. For as long as the next ones are waited for, they count as
+    /// expired; after that it is the selector's to say.
     pub(crate) fn refused(&self, account: u64, revision: u64) {
-        self.ask(account, revision, Wish::Refused);
+        let until = self.ask(account, revision, Wish::Refused);
+        if let Some(met) = self.met.lock().get_mut(&account).filter(|met| met.revision == revision) {
+            met.refused_until = Some(until);
+        }
+    }
+
+    /// Whether the tokens of this revision were refused just now.
+    pub(crate) fn is_refused(&self, account: u64, revision: u64) -> bool {
+        let all = self.met.lock();
+        let until = all.get(&account).filter(|met| met.revision == revision).and_then(|met| met.refused_until);
+        until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Sets the account's mark, unless it was set just now; gives until when the next tokens are waited for.
@@ -83,7 +101,7 @@ impl Tokens {
         let now = Instant::now();
         let (until, marks) = {
             let mut all = self.met.lock();
-            let fresh = Met { revision, until: now + PATIENCE, marked: None };
+            let fresh = Met { revision, until: now + PATIENCE, marked: None, refused_until: None };
             let met = all.entry(account).or_insert(fresh);
             if met.revision < revision {
                 *met = fresh;
@@ -144,7 +162,7 @@ mod tests {
 
         async fn wait(&self, revision: u64) -> bool {
             let there = || self.there.load(Ordering::SeqCst).then_some(());
-            self.tokens.wait(7, revision, there).await.is_some()
+            self.tokens.wait(7, (revision, Wish::Expired), there).await.is_some()
         }
 
         async fn marked(&self) -> Option<Mark> {
@@ -203,8 +221,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_told() {
         let ground = Ground::new();
+        assert!(!ground.tokens.is_refused(7, 5));
         ground.tokens.refused(7, 5);
         assert_eq!(ground.marked().await.map(|mark| mark.why), Some(Wish::Refused));
+        assert!(ground.tokens.is_refused(7, 5) && !ground.tokens.is_refused(7, 6));
+        // With nobody to refresh it, whether it is asked again is the selector's to say.
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(!ground.tokens.is_refused(7, 5));
         ground.tokens.forget(7);
     }
 }

@@ -13,7 +13,7 @@ use waybill_event::{FailureKind, Source, SourceKind};
 
 use super::layer::{Layer, over, preset};
 use super::matching::Found;
-use super::rule::{But, RuleSet, RuleSetError};
+use super::rule::{After, But, RuleSet, RuleSetError, SameSource};
 use super::{Verdict, resolve};
 use crate::observation::{Ending, Observation};
 
@@ -155,7 +155,10 @@ impl Rulebook {
             }
         }
         let label = if by.is_empty() { label } else { format!("{label}{by}").into() };
-        let treatment = over(treatment, buts.into_iter().chain(last));
+        let mut treatment = over(treatment, buts.into_iter().chain(last));
+        if kind == FailureKind::AuthRefreshable && is_account(source) {
+            treatment.same.get_or_insert(AFTER_REFRESH);
+        }
         resolve(&Found { label, treatment: &treatment, unmatched }, observation)
     }
 
@@ -170,9 +173,16 @@ impl Scoped {
     }
 }
 
+/// An account whose token was refused is asked once more: with the next token, for which the request waits.
+const AFTER_REFRESH: SameSource = SameSource { times: 1, delay_ms: 0, after: After::AtOnce };
+
+fn is_account(source: Option<Source>) -> bool {
+    source.is_some_and(|source| source.kind == SourceKind::Account)
+}
+
 /// Whether an account's token was refused, which the next one mends: to the shipped rules a key and a token look alike.
 fn is_token(source: Option<Source>, kind: FailureKind, observation: &Observation) -> bool {
-    source.is_some_and(|source| source.kind == SourceKind::Account)
+    is_account(source)
         && kind == FailureKind::AuthInvalid
         && matches!(observation.ending, Ending::Status { status: 401, .. })
 }

@@ -168,9 +168,9 @@ fn a_refused_token_of_an_account_asks_for_the_next_one() {
     let rules = Rulebook::default();
     let kind = |source: SourceKind, status: u16| {
         let verdict = rules.classify(Some(Source { kind: source, id: 1 }), &seen(status));
-        (verdict.kind, verdict.rule.ends_with("+account"))
+        (verdict.kind, verdict.rule.ends_with("+account"), verdict.retry_same.map(|same| same.times))
     };
-    assert_eq!(kind(SourceKind::Account, 401), (FailureKind::AuthRefreshable, true));
-    assert_eq!(kind(SourceKind::Channel, 401), (FailureKind::AuthInvalid, false));
+    assert_eq!(kind(SourceKind::Account, 401), (FailureKind::AuthRefreshable, true, Some(1)));
+    assert_eq!(kind(SourceKind::Channel, 401), (FailureKind::AuthInvalid, false, None));
     assert!(!kind(SourceKind::Account, 403).1, "only a 401 is about the token");
 }
