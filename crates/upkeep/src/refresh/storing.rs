@@ -68,15 +68,16 @@ impl Refresher {
         Done { account, why: RefreshReason::Recovered, came }
     }
 
-    /// Stores tokens, however long that takes. `named` is the login that the catalogue names.
+    /// Stores tokens, however long that takes. `named` is the login that the catalogue names; nothing is stored for an
+    /// account that goes by another one, or is gone.
     pub(super) async fn store(&self, kept: &Kept, named: Option<u64>, stop: &CancellationToken) -> Stored {
         let subject = Vault::subject(ACCOUNT, kept.account);
         let payload = Bytes::from(kept.message.clone());
         let mut expected = kept.replaces;
+        if named != Some(kept.login) {
+            return Stored::Superseded;
+        }
         loop {
-            if named.is_some_and(|named| named != kept.login) {
-                return Stored::Superseded;
-            }
             let message_id = Some(kept.message_id.clone());
             let record = Record { subject: subject.clone(), message_id, payload: payload.clone() };
             let expect = Expect::LastOfSubject(expected);

@@ -9,7 +9,8 @@ use waybill_domain::refreshing::Wish;
 use waybill_event::control::RefreshReason;
 use waybill_scripted_upstream::{Terms, Trouble};
 
-use world::{World, until};
+use waybill_upkeep::Pace;
+use world::{World, pace, until};
 
 fn short() -> Terms {
     Terms { access_life: Duration::from_secs(2), ..Terms::default() }
@@ -113,6 +114,62 @@ async fn what_was_got_and_not_stored_outlives_a_kill() {
         running.stop().await;
     }
     world.end().await;
+}
+
+/// `upkeep-1` gets the next tokens, can't store them, and is killed.
+async fn killed_with_tokens(world: &World, login: u64, pace: Pace) {
+    let running = world.start_at("upkeep-1", pace);
+    running.until("all is known", |status| status.current).await;
+    world.upstream.issuer().trouble(Trouble::SlowAnswer(Duration::from_millis(200)));
+    world.mark(login, Wish::Expired).await;
+    until("the OAuth server is asked", async || world.upstream.issuer().refreshed("a") == 1).await;
+    running.cut_off();
+    until("they are kept on disk", async || world.kept("upkeep-1").exists()).await;
+    running.kill().await;
+    world.upstream.issuer().trouble(Trouble::None);
+}
+
+#[tokio::test]
+async fn whoever_died_is_waited_for_only_so_long_and_may_come_back_later_all_the_same() {
+    let (world, login) = World::with_account(Terms::default()).await;
+    let soon = Pace { answer: Duration::from_secs(3), return_of_others: Duration::ZERO, ..pace() };
+    killed_with_tokens(&world, login, soon).await;
+    let other = world.start("upkeep-2");
+    other.until("all is known", |status| status.current).await;
+    world.mark(login, Wish::Expired).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(world.upstream.issuer().calls().len(), 1, "it waits");
+    other.until("it waits no longer, and is refused", |status| status.refused == 1).await;
+    until("it is told", async || world.told_failed().await.iter().any(|told| told.is_final)).await;
+    // The one who had died brings them after all.
+    let again = world.start("upkeep-1");
+    let stored = world.refreshed(login, login).await;
+    let told = world.told_refreshed(1).await;
+    assert_eq!((told[0].why, told[0].credential_revision), (RefreshReason::Recovered, stored.revision));
+    for running in [again, other] {
+        running.stop().await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_was_kept_for_an_account_that_is_gone_or_has_another_login_is_dropped() {
+    for deleted in [true, false] {
+        let (mut world, login) = World::with_account(Terms::default()).await;
+        killed_with_tokens(&world, login, pace()).await;
+        let mut stands = login;
+        if deleted {
+            world.delete(login).await;
+        } else {
+            stands = world.import(&world.login(Terms::default())).await;
+            world.edit(stands, true).await;
+        }
+        let again = world.start("upkeep-1");
+        until("they are dropped", async || !world.kept("upkeep-1").exists()).await;
+        assert_eq!(world.stored(stands).await.unwrap().revision, stands, "deleted: {deleted}");
+        again.stop().await;
+        world.end().await;
+    }
 }
 
 #[tokio::test]

@@ -137,6 +137,11 @@ impl World {
 
     /// The account is created, or edited, to go by this import.
     pub async fn edit(&mut self, login: u64, enabled: bool) {
+        let change = if self.version == 0 { Change::Created } else { Change::Edited };
+        self.write(change, login, enabled).await;
+    }
+
+    async fn write(&mut self, change: Change, login: u64, enabled: bool) {
         self.version += 1;
         let account = Account {
             id: AccountId::new(ACCOUNT_ID),
@@ -156,7 +161,6 @@ impl World {
             enabled,
             version: self.version,
         };
-        let change = if self.version == 1 { Change::Created } else { Change::Edited };
         let body = ConfigChange::Account(Changed { change, changed: Vec::new(), state: account });
         let (entity, of) = body.subject();
         let subject = format!("wb.config.{entity}.{of}");
@@ -164,6 +168,11 @@ impl World {
         let event = Event { identity, draft: Draft::new((self.clock)(), body) };
         let record = Record { subject, message_id: None, payload: Bytes::from(event.encode().unwrap()) };
         self.journal.log.append(Stream::Config, record, Expect::Anything).await.unwrap();
+    }
+
+    /// The account is deleted.
+    pub async fn delete(&mut self, login: u64) {
+        self.write(Change::Deleted, login, false).await;
     }
 
     /// A world whose account has just been imported.
@@ -184,6 +193,10 @@ impl World {
 
     /// Starts a refresher; one that was started before under the same name left its folder.
     pub fn start(&self, name: &str) -> Running {
+        self.start_at(name, pace())
+    }
+
+    pub fn start_at(&self, name: &str, pace: Pace) -> Running {
         let config = OutboxConfig::new(
             self.dir.path().join(format!("{name}-{}", (self.clock)().as_micros())),
             name.parse().unwrap(),
@@ -200,7 +213,7 @@ impl World {
                 clock: self.clock.clone(),
                 vault: Arc::new(self.vault()),
                 dispatcher: Dispatcher::new(&DispatchConfig::default()).unwrap(),
-                pace: pace(),
+                pace,
                 dice: waybill_journal::dice::system(),
                 dir: self.dir.path().join(format!("{name}-refreshed")),
             })
