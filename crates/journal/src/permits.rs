@@ -166,9 +166,6 @@ struct Pool {
 
 impl State {
     fn pool(&mut self, subject: &Subject) -> &mut Pool {
-        if !self.pools.contains_key(subject) {
-            self.pools.insert(subject.clone(), Pool::default());
-        }
         self.pools.entry(subject.clone()).or_default()
     }
 

@@ -103,6 +103,10 @@ impl Inner {
                     own.armed = true;
                     own.wake.notify_one();
                 }
+                if pool.slots.waiters.is_empty() && pool.slots.marking.is_none() {
+                    // Nothing follows from it.
+                    return;
+                }
             }
             Released::Goes => {
                 if let Some(own) = pool.slots.own.get(&n) {
@@ -118,7 +122,12 @@ impl Inner {
         let mut state = self.state.lock();
         let Some(pool) = state.pools.get_mut(subject) else { return };
         pool.slots.outside = pool.slots.outside.saturating_sub(1);
+        let covering = pool.slots.covering.pop();
         self.pump(&mut state, subject);
+        drop(state);
+        if let Some((n, serial)) = covering {
+            self.release(subject, n, serial);
+        }
     }
 
     pub(super) fn is_over_lease(&self, subject: &Subject, n: u32, serial: u64) -> bool {

@@ -17,8 +17,9 @@ use crate::log::AppendError;
 
 /// Writes of one claim, where the store says that none before got through.
 const TRIES: u32 = 3;
-/// Time for one call that nobody waits for any more.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for one call that nobody waits for any more, and for one that the end of the replica waits for.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before a silent store is asked again what became of a claim; it doubles.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -31,11 +32,17 @@ enum Written {
     Held(u64),
     /// It is somebody else's.
     Taken,
-    /// Nobody can tell, or it was too late.
+    /// The store didn't get it in time, though it may yet.
+    Late,
+    /// Nobody can tell.
     Away,
 }
 
 impl Inner {
+    pub(super) fn patience(&self) -> Duration {
+        if self.stop.is_cancelled() { LAST_PATIENCE } else { PATIENCE }
+    }
+
     pub(super) fn claim(&self, serial: u64, units: u32) -> Claim {
         Claim { holder: self.replica.clone(), boot: self.boot, n: serial, units }
     }
@@ -65,17 +72,17 @@ impl Inner {
                     self.counters.conflicts.add();
                     state.pool(&subject).slots.suspect(n, now);
                 }
+                Written::Late => self.orphan(key, value),
                 Written::Away => {
-                    self.tasks.spawn(self.clone().give_back_orphan(key, value));
+                    state.pool(&subject).slots.suspect(n, now);
+                    self.orphan(key, value);
+                    self.store_is_silent(&mut state);
                 }
             }
             let may = now < due && state.store.gives_slots(now, &self.settings);
             let slots = &state.pool(&subject).slots;
-            let next = if slots.awaited() < slots.waiters.len() {
-                slots.candidate(&self.replica, self.offset, now)
-            } else {
-                None
-            };
+            let next =
+                if slots.awaited() < slots.wanted() { slots.candidate(&self.replica, self.offset, now) } else { None };
             let (true, Some(next)) = (may, next) else {
                 self.pump(&mut state, &subject);
                 return;
@@ -101,6 +108,10 @@ impl Inner {
         let slots = &mut state.pool(subject).slots;
         slots.theirs.remove(&n);
         slots.serves(&self.replica, own.revision);
+        if slots.uncovered() > 0 && own.phase != Phase::Going {
+            own.phase = Phase::Used;
+            slots.covering.push((n, own.serial));
+        }
         slots.own.insert(n, own);
         self.tasks.spawn(self.clone().keep(subject.clone(), n, serial, wake));
         self.pump(state, subject);
@@ -137,12 +148,15 @@ impl Inner {
                     self.counters.conflicts.add();
                     state.pool(&subject).rate.suspect(n, now);
                 }
+                Written::Late => self.orphan(key, value),
                 Written::Away => {
-                    self.tasks.spawn(self.clone().give_back_orphan(key, value));
+                    state.pool(&subject).rate.suspect(n, now);
+                    self.orphan(key, value);
+                    self.store_is_silent(&mut state);
                 }
             }
             let may = now < due && state.store.gives_rates(now, &self.settings);
-            let rate = &state.pool(&subject).rate;
+            let rate = &mut state.pool(&subject).rate;
             let next = if rate.awaited() < rate.wanted() { rate.candidate(self.offset, now) } else { None };
             let (true, Some(next)) = (may, next) else {
                 self.pump_rate(&mut state, &subject);
@@ -181,7 +195,7 @@ impl Inner {
         for _ in 0..TRIES {
             self.counters.round_trips.add();
             let write = self.keyed.write(Bucket::Permits, key, value.clone(), Held::Nothing, Some(ttl));
-            match timeout(PATIENCE, write).await {
+            match timeout(self.patience(), write).await {
                 Ok(Ok(revision)) => return Written::Held(revision),
                 Ok(Err(AppendError::Conflict)) if !doubted => return Written::Taken,
                 // What is in the way may be what wasn't answered.
@@ -194,7 +208,7 @@ impl Inner {
             }
             match self.read_back(key, value, end).await {
                 Some(written) => return written,
-                None if Instant::now() >= due => return Written::Away,
+                None if Instant::now() >= due => return Written::Late,
                 None => {}
             }
         }
@@ -206,7 +220,7 @@ impl Inner {
         let mut pause = PAUSE;
         while Instant::now() < end && !self.stop.is_cancelled() {
             self.counters.round_trips.add();
-            match timeout(PATIENCE, self.keyed.get(Bucket::Permits, key)).await {
+            match timeout(self.patience(), self.keyed.get(Bucket::Permits, key)).await {
                 Ok(Ok(Some(entry))) if entry.value == *value => return Some(Written::Held(entry.revision)),
                 Ok(Ok(Some(_))) => return Some(Written::Taken),
                 Ok(Ok(None)) => return None,
@@ -220,12 +234,12 @@ impl Inner {
     /// Deletes a claim that the store has and nobody uses.
     pub(super) async fn give_back_orphan(self: Arc<Self>, key: String, value: Bytes) {
         let _sooner_at_the_stop = timeout(ORPHANED, self.stop.cancelled()).await;
-        let Ok(Ok(Some(entry))) = timeout(PATIENCE, self.keyed.get(Bucket::Permits, &key)).await else { return };
+        let Ok(Ok(Some(entry))) = timeout(self.patience(), self.keyed.get(Bucket::Permits, &key)).await else { return };
         if entry.value != value {
             return;
         }
         let delete = self.keyed.delete(Bucket::Permits, &key, Held::Revision(entry.revision));
-        match timeout(PATIENCE, delete).await {
+        match timeout(self.patience(), delete).await {
             Ok(Ok(())) => self.counters.returned.add(),
             Ok(Err(_)) | Err(_) => tracing::debug!(key, "a claim that nobody uses lapses by itself"),
         }

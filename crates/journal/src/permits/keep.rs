@@ -8,7 +8,6 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::claim::PATIENCE;
 use super::key;
 use super::slots::{Own, Phase};
 use super::{Inner, Subject};
@@ -131,7 +130,7 @@ impl Inner {
 
     async fn refresh(&self, key: &str, value: &Bytes, revision: u64) -> Refreshed {
         let ttl = Some(self.settings.ttl);
-        let write = |held| timeout(PATIENCE, self.keyed.write(Bucket::Permits, key, value.clone(), held, ttl));
+        let write = |held| timeout(self.patience(), self.keyed.write(Bucket::Permits, key, value.clone(), held, ttl));
         match write(Held::Revision(revision)).await {
             Ok(Ok(revision)) => return Refreshed::Confirmed(revision),
             Ok(Err(AppendError::Conflict | AppendError::Unknown { .. })) | Err(_) => {}
@@ -140,7 +139,7 @@ impl Inner {
                 return Refreshed::Unknown;
             }
         }
-        match timeout(PATIENCE, self.keyed.get(Bucket::Permits, key)).await {
+        match timeout(self.patience(), self.keyed.get(Bucket::Permits, key)).await {
             Ok(Ok(Some(entry))) if entry.value == *value => Refreshed::Found(entry.revision),
             Ok(Ok(Some(_))) => Refreshed::Lost,
             // It has lapsed, or the store lost it: who holds it claims it again.
@@ -205,7 +204,7 @@ impl Inner {
                 deleted => deleted,
             }
         };
-        match timeout(PATIENCE, deleting).await {
+        match timeout(self.patience(), deleting).await {
             Ok(Ok(())) => self.counters.returned.add(),
             Ok(Err(_)) | Err(_) => tracing::debug!(key, "a slot lapses by itself"),
         }

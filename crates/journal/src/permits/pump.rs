@@ -57,7 +57,7 @@ impl Inner {
         let has_leases = slots.has_leases(now, &self.settings);
         let mut given = 0;
         for (id, waiter) in std::mem::take(&mut slots.waiters) {
-            let running = slots.outside.saturating_add(slots.over_lease());
+            let running = slots.uncovered().saturating_add(slots.over_lease());
             // Until its leases end a replica uses what it holds.
             let may = match waiter.on_outage {
                 OnOutage::Open => true,
@@ -97,7 +97,8 @@ impl Inner {
     fn begin_claims(self: &Arc<Self>, state: &mut State, subject: &Subject, now: Instant) {
         loop {
             let slots = &state.pool(subject).slots;
-            if slots.awaited() >= slots.waiters.len() {
+            // What runs without a slot gets one, too, now that there are some.
+            if slots.awaited() >= slots.wanted() {
                 return;
             }
             let Some(n) = slots.candidate(&self.replica, self.offset, now) else { return };
@@ -147,7 +148,7 @@ impl Inner {
 
     fn begin_rate_claims(self: &Arc<Self>, state: &mut State, subject: &Subject, now: Instant) {
         loop {
-            let rate = &state.pool(subject).rate;
+            let rate = &mut state.pool(subject).rate;
             // What was given without the store is paid when the next request asks.
             if rate.waiters.is_empty() || rate.awaited() >= rate.wanted() {
                 return;

@@ -28,6 +28,8 @@ pub(super) struct Rate {
     chunks: Vec<Chunk>,
     pub(super) claiming: BTreeMap<u32, Claiming>,
     suspects: BTreeMap<u32, Instant>,
+    /// Until when nothing is free, as was found before: a limit that is used up is asked for often.
+    exhausted: Option<Instant>,
     pub(super) waiters: BTreeMap<u64, RateWaiter>,
     /// Until when permits that were given without the store count.
     outside: VecDeque<Instant>,
@@ -76,8 +78,11 @@ pub(super) struct Unused {
 }
 
 impl Rate {
-    pub(super) const fn limit(&mut self, per_minute: u32) {
-        self.per_minute = per_minute;
+    pub(super) fn limit(&mut self, per_minute: u32) {
+        if self.per_minute != per_minute {
+            self.per_minute = per_minute;
+            self.exhausted = None;
+        }
     }
 
     pub(super) const fn per_minute(&self) -> u32 {
@@ -114,7 +119,20 @@ impl Rate {
     }
 
     /// A key to claim, looking from `offset` on.
-    pub(super) fn candidate(&self, offset: u32, now: Instant) -> Option<u32> {
+    pub(super) fn candidate(&mut self, offset: u32, now: Instant) -> Option<u32> {
+        if self.exhausted.is_some_and(|until| now < until) {
+            return None;
+        }
+        let found = self.search(offset, now);
+        // What is being claimed may be free any moment.
+        if found.is_none() && self.claiming.is_empty() {
+            let living = self.living.values().filter(|living| !living.gone).map(|living| living.lapses);
+            self.exhausted = living.chain(self.suspects.values().copied()).filter(|until| *until > now).min();
+        }
+        found
+    }
+
+    fn search(&self, offset: u32, now: Instant) -> Option<u32> {
         let keys = self.per_minute.div_ceil(self.chunk());
         let free = |n: &u32| {
             !self.claiming.contains_key(n)
@@ -167,6 +185,7 @@ impl Rate {
     }
 
     pub(super) fn gone(&mut self, n: u32) {
+        self.exhausted = None;
         self.suspects.remove(&n);
         if let Some(living) = self.living.get_mut(&n) {
             living.gone = true;

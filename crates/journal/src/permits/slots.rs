@@ -42,6 +42,8 @@ pub(super) struct Slots {
     pub(super) waiters: BTreeMap<u64, Waiter>,
     /// Requests that run on permits given without the store.
     pub(super) outside: u32,
+    /// Slots that were claimed since for such requests.
+    pub(super) covering: Vec<(u32, u64)>,
     /// Wakes whoever keeps this replica's own mark, while it stands.
     pub(super) marking: Option<Arc<Notify>>,
     /// Whether the last waiter to leave had got a slot.
@@ -206,6 +208,16 @@ impl Slots {
         self.claiming.values().filter(|claiming| !claiming.doubtful).count()
     }
 
+    /// Requests that run without a slot of the store's.
+    pub(super) fn uncovered(&self) -> u32 {
+        self.outside.saturating_sub(count(self.covering.len()))
+    }
+
+    /// Requests that slots are to be claimed for.
+    pub(super) fn wanted(&self) -> usize {
+        self.waiters.len() + usize::try_from(self.uncovered()).unwrap_or(usize::MAX)
+    }
+
     /// Whether this replica holds slots whose leases stand.
     pub(super) fn has_leases(&self, now: Instant, settings: &Settings) -> bool {
         let stands = |own: &Own| matches!(own.phase, Phase::Idle { .. } | Phase::Used) && own.leased(now, settings);
@@ -219,7 +231,7 @@ impl Slots {
 
     pub(super) fn in_flight(&self, now: Instant) -> u32 {
         let own = self.own.values().filter(|own| matches!(own.phase, Phase::Used | Phase::Over { .. })).count();
-        count(own + self.living_theirs(now).count()).saturating_add(self.outside)
+        count(own + self.living_theirs(now).count()).saturating_add(self.uncovered())
     }
 
     pub(super) fn wanting(&self, now: Instant) -> u32 {

@@ -121,7 +121,7 @@ impl Inner {
 
     /// Looks at all subjects that requests wait for.
     pub(super) fn pump_all(self: &Arc<Self>, state: &mut State) {
-        let waited_for = |pool: &Pool| !pool.slots.waiters.is_empty() || !pool.rate.waiters.is_empty();
+        let waited_for = |pool: &Pool| pool.slots.wanted() > 0 || !pool.rate.waiters.is_empty();
         let subjects = state.pools.iter().filter(|(_, pool)| waited_for(pool));
         let subjects: Vec<Subject> = subjects.map(|(subject, _)| subject.clone()).collect();
         for subject in subjects {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::claim::PATIENCE;
 use super::rate::Unused;
 use super::{Inner, Subject, key};
 use crate::keyed::{Bucket, Held};
@@ -50,7 +49,7 @@ impl Inner {
     async fn give_back(self: Arc<Self>, subject: Subject, unused: Unused) {
         let key = key::rate(&subject, unused.n);
         let delete = self.keyed.delete(Bucket::Permits, &key, Held::Revision(unused.revision));
-        if matches!(timeout(PATIENCE, delete).await, Ok(Ok(()))) {
+        if matches!(timeout(self.patience(), delete).await, Ok(Ok(()))) {
             self.counters.returned.add();
         }
     }

@@ -65,6 +65,11 @@ impl Shop {
         self.age.send_modify(|age| *age += 1);
     }
 
+    /// The store loses all that it holds, and no watch tells of it.
+    pub(super) fn empty_unheard(&self) {
+        *self.memory.lock() = Memory::started_at(start());
+    }
+
     /// Keys that it holds now and that begin like this.
     pub(super) async fn keys(&self, prefix: &str) -> Vec<String> {
         let mut watching = self.memory().journal().keyed.watch(Bucket::Permits);
@@ -239,7 +244,8 @@ pub(super) struct Fleet {
     pub(super) replicas: Vec<Replica>,
     pub(super) tasks: TaskTracker,
     pub(super) upstream: Arc<Upstream>,
-    count: u32,
+    /// How many replicas live, as each of them hears.
+    pub(super) count: Arc<AtomicU32>,
 }
 
 impl Fleet {
@@ -260,7 +266,7 @@ impl Fleet {
             replicas: Vec::new(),
             tasks: TaskTracker::new(),
             upstream: Arc::default(),
-            count,
+            count: Arc::new(AtomicU32::new(count)),
         };
         for n in 0..count {
             fleet.add(n, 0, faults.map(|(faults, seed)| (faults, seed * 100 + u64::from(n))), settings);
@@ -282,8 +288,16 @@ impl Fleet {
         let stop = CancellationToken::new();
         let producer = format!("proxy-{}", n + 1).parse().unwrap();
         let boot = Boot::new(super::ground::start() + Duration::from_secs(start_no.into()), n);
-        let count = self.count;
-        let permits = Permits::start(keyed, &producer, boot, Arc::new(move || count), &self.tasks, &stop, settings);
+        let count = self.count.clone();
+        let permits = Permits::start(
+            keyed,
+            &producer,
+            boot,
+            Arc::new(move || count.load(Ordering::Relaxed)),
+            &self.tasks,
+            &stop,
+            settings,
+        );
         self.replicas.push(Replica { permits, stop, cut, calls, faults: faulty });
     }
 

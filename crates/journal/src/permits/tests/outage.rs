@@ -17,7 +17,7 @@ fn press(fleet: &Fleet, replica: usize, most: u32, on_outage: OnOutage, end: Ins
             while Instant::now() < end {
                 match permits.slot(&account(), limit(most), on_outage).await {
                     Ok(_slot) => upstream.serve(chance.millis(10..2_000)).await,
-                    Err(_) => sleep(chance.millis(1..50)).await,
+                    Err(_) => sleep(chance.millis(20..100)).await,
                 }
             }
         });
@@ -39,26 +39,26 @@ fn check(found: &Most, before: u32, leased: u32, after: u32, back: u32) {
     assert!(exact && found.leased <= leased && found.leased + 1 >= leased, "{found:?}");
 }
 
-/// All replicas are under load; the last `cut` of `replicas` are cut off for three minutes.
+/// All replicas are under load; the last `cut` of `replicas` are cut off for a hundred seconds.
 async fn outage(replicas: u32, cut: u32, most: u32, on_outage: OnOutage) -> Most {
     let fleet = Fleet::of(replicas).await;
-    let end = Instant::now() + Duration::from_secs(300);
+    let end = Instant::now() + Duration::from_secs(160);
     for replica in 0..fleet.replicas.len() {
         press(&fleet, replica, most, on_outage, end, u64::try_from(replica).unwrap());
     }
-    sleep(Duration::from_secs(20)).await;
+    sleep(Duration::from_secs(10)).await;
     let before = fleet.upstream.most();
     let cut_off = &fleet.replicas[usize::try_from(replicas - cut).unwrap()..];
     cut_off.iter().for_each(super::ground::Replica::cut_off);
-    sleep(Duration::from_secs(90)).await;
+    sleep(Duration::from_secs(70)).await;
     let leased = fleet.upstream.most();
-    sleep(Duration::from_secs(90)).await;
+    sleep(Duration::from_secs(30)).await;
     let after = fleet.upstream.most();
     cut_off.iter().for_each(super::ground::Replica::join);
     // What was given without the store runs for two seconds at most.
     sleep(Duration::from_secs(10)).await;
     fleet.upstream.most();
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(20)).await;
     let back = fleet.upstream.most();
     let without: u64 = fleet.replicas.iter().map(|r| r.permits.counts()).map(|c| c.shared + c.opened).sum();
     let gives = match on_outage {
@@ -67,7 +67,7 @@ async fn outage(replicas: u32, cut: u32, most: u32, on_outage: OnOutage) -> Most
         OnOutage::Share { floor } => floor == ShareFloor::Available || most >= replicas,
     };
     assert_eq!(without > 0, gives, "counted: {without}");
-    sleep(Duration::from_secs(40)).await;
+    sleep(Duration::from_secs(30)).await;
     fleet.stop().await;
     Most { before, leased, after, back }
 }
@@ -106,6 +106,112 @@ async fn one_cut_off_with_closed_stays_within_the_limit() {
 async fn cut_off_with_open_give_everything() {
     check(&outage(3, 3, 6, OnOutage::Open).await, 6, 36, 36, 6);
     check(&outage(3, 1, 6, OnOutage::Open).await, 6, 12 + 6, 12 + 6, 6);
+}
+
+/// The first of three replicas holds `held` of six slots and the others nothing, when all are cut off.
+async fn check_uneven(held: usize, share: usize) {
+    let fleet = Fleet::of(3).await;
+    let [first, others @ ..] = &fleet.replicas[..] else { panic!("three replicas") };
+    let take = async |replica: &super::ground::Replica| replica.permits.slot(&account(), limit(6), AVAILABLE).await;
+    let mut slots = Vec::new();
+    for _ in 0..held {
+        slots.push(take(first).await.unwrap());
+    }
+    sleep(Duration::from_millis(100)).await;
+    fleet.replicas.iter().for_each(super::ground::Replica::cut_off);
+    sleep(Duration::from_secs(4)).await;
+    for replica in others {
+        for _ in 0..share {
+            slots.push(take(replica).await.unwrap());
+        }
+        take(replica).await.unwrap_err();
+    }
+    take(first).await.unwrap_err();
+    assert!(slots.len() <= 6);
+    // When what the first one held has lapsed each has its share.
+    slots.clear();
+    sleep(Duration::from_secs(62)).await;
+    for replica in &fleet.replicas {
+        slots.push(take(replica).await.unwrap());
+        slots.push(take(replica).await.unwrap());
+        take(replica).await.unwrap_err();
+    }
+    drop(slots);
+    fleet.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_cut_off_share_only_what_none_of_them_holds() {
+    check_uneven(6, 0).await;
+    check_uneven(3, 1).await;
+    check_uneven(1, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_that_can_no_longer_be_heard_still_have_their_share() {
+    let fleet = Fleet::of(3).await;
+    let replica = &fleet.replicas[0];
+    sleep(Duration::from_secs(5)).await;
+    replica.cut_off();
+    sleep(Duration::from_secs(4)).await;
+    fleet.count.store(1, std::sync::atomic::Ordering::Relaxed);
+    sleep(Duration::from_secs(120)).await;
+    let mut slots = Vec::new();
+    while let Ok(slot) = replica.permits.slot(&account(), limit(6), AVAILABLE).await {
+        slots.push(slot);
+    }
+    assert_eq!(slots.len(), 2);
+    drop(slots);
+    fleet.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_admitted_without_the_store_get_slots_when_it_is_back() {
+    let fleet = Fleet::of(3).await;
+    let [first, second, _third] = &fleet.replicas[..] else { panic!("three replicas") };
+    let take = async |replica: &super::ground::Replica| replica.permits.slot(&account(), limit(6), AVAILABLE).await;
+    first.cut_off();
+    sleep(Duration::from_secs(4)).await;
+    let outside = [take(first).await.unwrap(), take(first).await.unwrap()];
+    assert!(outside.iter().all(crate::permits::Slot::is_outside));
+    first.join();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(fleet.shop.keys("slot.").await.len(), 2);
+    let mut slots = Vec::new();
+    for _ in 0..4 {
+        slots.push(take(second).await.unwrap());
+    }
+    take(second).await.unwrap_err();
+    assert_eq!(first.permits.seen(&account()).in_flight, 6);
+    drop(outside);
+    slots.push(take(second).await.unwrap());
+    drop(slots);
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(fleet.shop.keys("slot.").await.len(), 0);
+    fleet.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_without_the_store_is_told_to_it_first() {
+    let fleet = Fleet::of(2).await;
+    let [first, second] = &fleet.replicas[..] else { panic!("two replicas") };
+    let take = async |replica: &super::ground::Replica| replica.permits.rate(&account(), limit(10), AVAILABLE).await;
+    first.cut_off();
+    sleep(Duration::from_secs(4)).await;
+    for _ in 0..5 {
+        assert!(take(first).await.unwrap().is_outside());
+    }
+    take(first).await.unwrap_err();
+    first.join();
+    sleep(Duration::from_secs(4)).await;
+    assert!(!take(first).await.unwrap().is_outside());
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(fleet.shop.keys("rate.").await.len(), 6, "five that were owed, and one");
+    for _ in 0..4 {
+        take(second).await.unwrap();
+    }
+    take(second).await.unwrap_err();
+    fleet.stop().await;
 }
 
 /// A request is decided within the deadline of the store, whatever the store does.
