@@ -111,6 +111,9 @@ async fn an_expired_token_is_refreshed_once_by_the_fleet_and_requests_wait_for_i
     assert_eq!(issuer(&bench).refreshed("plan"), 1, "{:?}", issuer(&bench).calls());
     let event = told(&bench, "credential_refreshed").await;
     assert_eq!(event["data"]["scope"]["source"], json!({"kind": "account", "id": 1}));
+    let token = bench.admin().source(ACCOUNT).await["token"].clone();
+    assert!(token["revision"].as_u64() >= event["data"]["credential_revision"].as_u64(), "{token}");
+    assert_eq!((&token["refreshable"], &token["expired"]), (&json!(true), &json!(false)), "{token}");
     // And so on, ahead of the end now, with requests all the time.
     let begun = Instant::now();
     let mut served = 0;

@@ -10,7 +10,7 @@ use waybill_domain::catalog::Rejection;
 use waybill_event::config::CredentialRef;
 use waybill_event::{LogTime, Source, SourceKind};
 use waybill_journal::{AppendError, Expect, Log, Record, Start, Stream};
-use waybill_secret::{Bearer, ExposeSecret, NoBearer, OauthCredential, SecretString, Vault};
+use waybill_secret::{Bearer, ExposeSecret, NoBearer, OauthCredential, SecretString, Shown, Vault};
 
 use crate::edit::EditError;
 
@@ -91,6 +91,14 @@ impl Credentials {
             SourceKind::Channel => self.vault.of_channel(source.id, credential.revision),
             SourceKind::Account => self.vault.of_account(source.id, credential.revision, now.as_millis()),
         }
+    }
+
+    /// What may be known of the tokens that an account goes by now, with their revision; `None` while this process doesn't
+    /// have them.
+    #[must_use]
+    pub fn shown(&self, account: u64, credential: &CredentialRef) -> Option<(u64, Arc<Shown>)> {
+        let tokens = self.vault.account(account, credential.revision)?;
+        Some((tokens.revision, tokens.shown))
     }
 
     /// Seals a credential for a source and appends it.

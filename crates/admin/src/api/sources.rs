@@ -29,6 +29,8 @@ struct Shown<'a> {
     base_url: &'a str,
     enabled: bool,
     has_credential: bool,
+    /// Of an account: what may be known of the tokens it goes by now.
+    token: Option<Token>,
     groups: Vec<&'a str>,
     priority: i32,
     weight: u32,
@@ -43,6 +45,37 @@ struct Shown<'a> {
     models: Vec<Model<'a>>,
     /// What the selector's fold knows; absent where it knows nothing yet.
     live: Option<Known>,
+}
+
+#[derive(Serialize)]
+struct Token {
+    revision: u64,
+    issued_at: LogTime,
+    /// Absent where it has no known end.
+    expires_at: Option<LogTime>,
+    expired: bool,
+    /// Whether upkeep can get the next one.
+    refreshable: bool,
+    scopes: Vec<String>,
+    fingerprint: String,
+}
+
+impl Token {
+    fn of(state: &State, entity: &SourceEntity, now: LogTime) -> Option<Self> {
+        let SourceEntity::Account(account) = entity else { return None };
+        let (revision, shown) = state.credentials().shown(account.id.get(), account.credential.as_ref()?)?;
+        let time = |millis: i64| LogTime::from_micros(millis.saturating_mul(1_000));
+        let expires_at = shown.expires_ms.map(time);
+        Some(Self {
+            revision,
+            issued_at: time(shown.issued_ms),
+            expires_at,
+            expired: expires_at.is_some_and(|expires_at| expires_at <= now),
+            refreshable: shown.refreshable,
+            scopes: shown.scopes.clone(),
+            fingerprint: shown.fingerprint.to_string(),
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -193,6 +226,7 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
             base_url: entity.base_url(),
             enabled: entity.enabled(),
             has_credential: entity.credential().is_some(),
+            token: Token::of(&state, entity, now),
             groups: entity.groups().iter().filter_map(|id| Some(catalog.groups.get(id)?.name.as_str())).collect(),
             priority: entity.priority(),
             weight: entity.weight(),

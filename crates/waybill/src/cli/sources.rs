@@ -86,6 +86,7 @@ fn told(source: &Value) -> Vec<String> {
             notes.push(format!("{name}: {tries} probes so far, the last one: {last}; the next at {next}"));
         }
     }
+    notes.extend(source.get("token").and_then(|token| of_token(&name, token)));
     if let Some(scope) = source.pointer("/live/scope") {
         notes.extend(scoped(&name, scope));
     }
@@ -101,6 +102,17 @@ fn told(source: &Value) -> Vec<String> {
         }
     }
     notes
+}
+
+/// How long an account's access token serves.
+fn of_token(name: &str, token: &Value) -> Option<String> {
+    let end = token.get("expires_at")?.as_str()?;
+    let next = match token.get("refreshable") {
+        Some(Value::Bool(true)) => "it is refreshed",
+        Some(_) | None => "nothing refreshes it",
+    };
+    let serves = if token.get("expired") == Some(&Value::Bool(true)) { "expired at" } else { "serves until" };
+    Some(format!("{name}: its access token {serves} {end}; {next}"))
 }
 
 fn scoped(name: &str, scope: &Value) -> Vec<String> {
@@ -139,5 +151,15 @@ mod tests {
                 "channel:1 (a), m: passed over, source_breaker_open until T",
             ]
         );
+    }
+
+    #[test]
+    fn how_long_a_token_serves_is_told() {
+        let source = |expired: bool, refreshable: bool| {
+            let token = json!({"expires_at": "T", "expired": expired, "refreshable": refreshable});
+            told(&json!({"source": "account:1", "name": "a", "enabled": true, "token": token})).join("\n")
+        };
+        assert_eq!(source(false, true), "account:1 (a): its access token serves until T; it is refreshed");
+        assert_eq!(source(true, false), "account:1 (a): its access token expired at T; nothing refreshes it");
     }
 }
