@@ -178,6 +178,7 @@ fn drafts(id: RequestId) -> [Draft; 5] {
         skips: Vec::new(),
         client_retry: Some(0),
         client_request_id: None,
+        session: None,
     };
     let started = AttemptStarted {
         attempt: 1,

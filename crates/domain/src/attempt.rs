@@ -127,7 +127,8 @@ pub struct Machine {
     deferred: VecDeque<Candidate>,
     /// Candidates that were full when their turn came, while room there is of use.
     full: Vec<Candidate>,
-    met_full: bool,
+    /// Sources that were full at their turn.
+    met_full: SmallVec<[Source; 2]>,
     /// Since when room is waited for.
     queued_at: Option<Duration>,
     /// The kind of the first candidate there was.
@@ -158,7 +159,7 @@ impl Machine {
             left: SmallVec::new(),
             deferred: VecDeque::new(),
             full: Vec::new(),
-            met_full: false,
+            met_full: SmallVec::new(),
             queued_at: None,
             kind: None,
         }
@@ -232,7 +233,7 @@ impl Machine {
                 }
                 SkipReason::Concurrency | SkipReason::Rpm => {
                     self.skips.push(Skip { source, why });
-                    self.met_full = true;
+                    self.met_full.push(source);
                     if !asked_before {
                         self.full.push(candidate);
                     }
@@ -250,8 +251,14 @@ impl Machine {
 
     /// Whether somebody could have served but for being full.
     #[must_use]
-    pub const fn met_full(&self) -> bool {
-        self.met_full
+    pub fn met_full(&self) -> bool {
+        !self.met_full.is_empty()
+    }
+
+    /// Whether this source was full at its turn.
+    #[must_use]
+    pub fn was_full(&self, source: Source) -> bool {
+        self.met_full.contains(&source)
     }
 
     /// The order wasn't carried out because nothing further can be recorded: the loop is over.

@@ -14,6 +14,7 @@ pub mod fleet;
 pub mod latencies;
 pub mod plan;
 pub mod state;
+mod sticky;
 pub mod table;
 pub mod transition;
 pub mod view;

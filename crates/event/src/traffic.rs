@@ -9,7 +9,7 @@ pub mod source_outcome;
 
 pub use attempt_finished::{AttemptFinished, Evidence, Shadow};
 pub use attempt_started::AttemptStarted;
-pub use request_admitted::{Protocol, RequestAdmitted};
+pub use request_admitted::{Protocol, RequestAdmitted, SessionBy, SessionRef};
 pub use request_finished::{FinalState, RequestFinished};
 pub use selection_table::{Factors, SelectionTable, TableCandidate};
 pub use source_outcome::SourceOutcome;

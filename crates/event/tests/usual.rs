@@ -10,8 +10,8 @@ use waybill_event::failure::{BlockVerdict, FailureKind, FallbackReason, Health, 
 use waybill_event::money::{TokenCount, Usage, UsageReport};
 use waybill_event::selection::{Chosen, Next, Skip, SkipReason, TableHash};
 use waybill_event::traffic::{
-    AttemptFinished, AttemptStarted, Evidence, FinalState, Protocol, RequestAdmitted, RequestFinished, Shadow,
-    SourceOutcome,
+    AttemptFinished, AttemptStarted, Evidence, FinalState, Protocol, RequestAdmitted, RequestFinished, SessionBy,
+    SessionRef, Shadow, SourceOutcome,
 };
 use waybill_event::{
     Actor, Body, Boot, ConfigPosition, Draft, Event, GroupId, Identity, KeyId, LogTime, Mark, RequestId, RouteId,
@@ -83,8 +83,16 @@ fn admitted() -> impl Strategy<Value = Body> {
     let ids = any::<(u64, u64, Option<u128>, Option<u32>, u32, Option<u64>)>();
     let texts = any::<(String, String, Option<String>)>();
     let sizes = any::<(bool, u64, u64)>();
-    (ids, texts, sizes, prop::collection::vec(source(), 0..4), skips(), capabilities()).prop_map(
-        |(ids, texts, sizes, candidates, skips, needs)| {
+    let by = select(vec![SessionBy::Header, SessionBy::Field, SessionBy::Beginning]);
+    let session = (any::<(String, bool)>(), by, source()).prop_map(|((hash, bound), by, home)| SessionRef {
+        hash,
+        by,
+        home,
+        bound,
+    });
+    let session = prop::option::of(session);
+    (ids, texts, sizes, prop::collection::vec(source(), 0..4), skips(), capabilities(), session).prop_map(
+        |(ids, texts, sizes, candidates, skips, needs, session)| {
             let (key, group, table, client_retry, candidate_count, route) = ids;
             let (client_model, model, client_request_id) = texts;
             let (stream, body_bytes, deadline_ms) = sizes;
@@ -105,6 +113,7 @@ fn admitted() -> impl Strategy<Value = Body> {
                 skips,
                 client_retry,
                 client_request_id,
+                session,
             })
         },
     )

@@ -96,6 +96,7 @@ pub(crate) fn stream_of(bucket: Bucket) -> &'static str {
         Bucket::Selector => "KV_wb_selector",
         Bucket::Permits => "KV_wb_permits",
         Bucket::Presence => "KV_wb_presence",
+        Bucket::Sticky => "KV_wb_sticky",
     }
 }
 

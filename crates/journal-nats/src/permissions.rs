@@ -48,7 +48,8 @@ impl Role {
     /// Buckets that it writes.
     const fn holds(self) -> &'static [Bucket] {
         match self {
-            Self::Proxy | Self::Upkeep => &[Bucket::Permits, Bucket::Presence],
+            Self::Proxy => &[Bucket::Permits, Bucket::Presence, Bucket::Sticky],
+            Self::Upkeep => &[Bucket::Permits, Bucket::Presence],
             Self::Projector => &[Bucket::Selector, Bucket::Permits, Bucket::Presence],
             Self::Admin => &[Bucket::Presence],
             Self::Operator => &[],

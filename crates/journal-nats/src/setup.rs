@@ -37,6 +37,9 @@ impl SetupConfig {
     }
 }
 
+/// Most that bindings of conversations and the spending of sessions may take.
+const STICKY_MAX_BYTES: i64 = 256 << 20;
+
 /// A stream or bucket can't be created or updated.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} can't be set up: {reason}")]
@@ -107,13 +110,15 @@ fn stream_config(stream: Stream, config: &SetupConfig) -> Config {
 fn bucket_config(bucket: Bucket, config: &SetupConfig) -> kv::Config {
     let storage = match (bucket, config.replicas) {
         // A node alone forgets a bucket in memory when it ends, and with it that there is such a bucket.
-        (Bucket::Selector, _) | (Bucket::Permits | Bucket::Presence, 0..=2) => StorageType::File,
+        (Bucket::Selector | Bucket::Sticky, _) | (Bucket::Permits | Bucket::Presence, 0..=2) => StorageType::File,
         // What lives for seconds need not outlive all nodes of a cluster at once.
         (Bucket::Permits | Bucket::Presence, _) => StorageType::Memory,
     };
     kv::Config {
         bucket: bucket.name().to_owned(),
         history: 1,
+        // Conversations are many; without a binding each is served as computed.
+        max_bytes: if bucket == Bucket::Sticky { STICKY_MAX_BYTES } else { -1 },
         storage,
         num_replicas: config.replicas,
         limit_markers: Some(MARKER_TTL),

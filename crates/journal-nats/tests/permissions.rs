@@ -46,6 +46,7 @@ fn may_write(role: Role, bucket: Bucket) -> bool {
         (Role::Admin, Bucket::Permits) => false,
         (Role::Proxy | Role::Projector | Role::Upkeep, Bucket::Permits) => true,
         (_, Bucket::Selector) => role == Role::Projector,
+        (_, Bucket::Sticky) => role == Role::Proxy,
     }
 }
 

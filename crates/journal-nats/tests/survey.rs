@@ -38,10 +38,10 @@ async fn streams_are_found_and_weaker_ones_named() {
     connection.setup(&SetupConfig::single_node()).await.unwrap();
     let survey = connection.survey().await;
     assert!(survey.server.starts_with("2.") && survey.round_trip.is_some(), "{survey:?}");
-    assert!(survey.streams.len() == 6 && survey.streams.iter().all(|stream| stream.found.is_ok()), "{survey:?}");
+    assert!(survey.streams.len() == 7 && survey.streams.iter().all(|stream| stream.found.is_ok()), "{survey:?}");
     assert!(survey.weaker_than(1).is_empty());
     let weaker = survey.weaker_than(3);
-    assert_eq!(weaker.len(), 6);
+    assert_eq!(weaker.len(), 7);
     assert!(weaker.contains(&"WB_CONFIG has 1 of the 3 copies that are promised".to_owned()), "{weaker:?}");
     connection.close().await;
     server.stop().await.unwrap();

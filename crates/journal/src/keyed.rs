@@ -18,11 +18,13 @@ pub enum Bucket {
     Permits,
     /// A beat of every replica; values expire.
     Presence,
+    /// Where conversations are served, and what sessions have spent; values expire.
+    Sticky,
 }
 
 impl Bucket {
     /// All buckets.
-    pub const ALL: [Self; 3] = [Self::Selector, Self::Permits, Self::Presence];
+    pub const ALL: [Self; 4] = [Self::Selector, Self::Permits, Self::Presence, Self::Sticky];
 
     /// The bucket's name.
     #[must_use]
@@ -31,6 +33,7 @@ impl Bucket {
             Self::Selector => "wb_selector",
             Self::Permits => "wb_permits",
             Self::Presence => "wb_presence",
+            Self::Sticky => "wb_sticky",
         }
     }
 }

@@ -104,6 +104,7 @@ fn request(number: u64, at: LogTime) -> Vec<(Option<SourceRef>, Body)> {
         skips: Vec::new(),
         client_retry: None,
         client_request_id: None,
+        session: None,
     };
     let finished = RequestFinished {
         state: FinalState::Succeeded,

@@ -8,11 +8,11 @@ use waybill_domain::attempt::Order;
 use waybill_domain::candidate::{Candidate, Candidates};
 use waybill_domain::catalog::{Resolved, ResolvedTarget, Snapshot};
 use waybill_domain::needs::{Missing, Needs, lesser};
-use waybill_domain::selector::plan::{Manner, Moment, Plan};
+use waybill_domain::selector::plan::{Manner, Moment, Plan, Session};
 use waybill_domain::selector::table::{Row, Unavailable};
 use waybill_event::config::{OnAllUnavailable, RequestPolicy};
 use waybill_event::selection::TableHash;
-use waybill_event::{GroupId, LogTime};
+use waybill_event::{GroupId, LogTime, SourceKind};
 
 use crate::replica::Replica;
 use crate::tables::{FirstUse, Planned};
@@ -27,6 +27,8 @@ pub struct Wish {
     pub policy: RequestPolicy,
     /// What the request needs.
     pub needs: Needs,
+    /// The conversation it belongs to.
+    pub session: Option<Session>,
     /// When it was admitted, as its id tells it.
     pub admitted: LogTime,
     /// From when on its time is counted.
@@ -184,6 +186,8 @@ fn plan(replica: &Replica, snapshot: &Snapshot, wish: &Wish, at: usize, now: Log
         target: u32::try_from(at).unwrap_or(u32::MAX),
         admitted: wish.admitted,
         begun: wish.begun,
+        // Conversations stay with accounts, whose capacity and cache are one login's; channels take any request.
+        session: wish.session.filter(|_| abilities.iter().any(|ability| ability.source.kind == SourceKind::Account)),
     };
     let wanted = (wish.group, &target.model);
     let by = (manner, wish.policy.max_ejected_percent);

@@ -16,8 +16,11 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 const DEADLINE: HeaderName = HeaderName::from_static("x-waybill-deadline-ms");
 const SDK_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
+const SESSION: HeaderName = HeaderName::from_static("x-waybill-session");
 const SDK_RETRY: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 
+/// Longest name of a conversation that is taken.
+const MAX_SESSION: usize = 512;
 /// Longest id of a client's that is kept.
 const MAX_CLIENT_ID: usize = 128;
 /// Time a body may take to arrive.
@@ -36,6 +39,8 @@ pub struct Wishes {
     pub deadline: Option<Duration>,
     /// Which retry of its own the SDK says this is.
     pub retry: Option<u32>,
+    /// The conversation that it says it belongs to.
+    pub session: Option<String>,
 }
 
 impl Wishes {
@@ -56,6 +61,7 @@ impl Wishes {
                 .map(str::to_owned),
             deadline: deadline.filter(|d| !d.is_zero()),
             retry: text(&SDK_RETRY).and_then(|t| t.parse().ok()),
+            session: text(&SESSION).filter(|id| (1..=MAX_SESSION).contains(&id.len())).map(str::to_owned),
         }
     }
 }
@@ -175,7 +181,7 @@ mod tests {
             ("x-stainless-retry-count", "2"),
         ]));
         let deadline = Some(Duration::from_millis(1500));
-        assert_eq!(wishes, Wishes { client_id: Some("mine-1".into()), deadline, retry: Some(2) });
+        assert_eq!(wishes, Wishes { client_id: Some("mine-1".into()), deadline, retry: Some(2), session: None });
         let wishes = Wishes::of(&headers(&[("x-request-id", "a b"), ("x-stainless-timeout", "-1")]));
         assert_eq!(wishes, Wishes::default());
     }

@@ -8,6 +8,7 @@ pub mod probes;
 pub mod recording;
 pub mod replica;
 pub mod router;
+pub mod sessions;
 pub mod tables;
 pub mod tokens;
 pub mod views;

@@ -23,7 +23,7 @@ use waybill_domain::verdict::{FailureRecord, Verdict};
 use waybill_event::money::{TokenCount, Usage};
 use waybill_event::selection::TableHash;
 use waybill_event::traffic::{Evidence, RequestAdmitted, Shadow};
-use waybill_event::{FailureKind, RequestId, SourceRef};
+use waybill_event::{FailureKind, RequestId, Source, SourceRef};
 use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_upstream::Target;
 
@@ -32,6 +32,7 @@ use crate::gates::Held;
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
 use crate::replica::Replica;
+use crate::sessions::Session;
 use crate::tables::FirstUse;
 use crate::views::InFlight;
 
@@ -115,6 +116,8 @@ pub struct Record {
     used: Revisions,
     /// What the log must have before the request goes on, where the policy asks for that.
     awaited: Option<u64>,
+    /// The conversation it is of, and where that belongs.
+    session: Option<(Session, Source)>,
     /// Nothing more is to be written: before the admission, and after the end.
     closed: bool,
 }
@@ -151,8 +154,14 @@ impl Record {
             begun: 0,
             used: Revisions::default(),
             awaited: None,
+            session: None,
             closed: true,
         }
+    }
+
+    /// The request is of a conversation that belongs somewhere.
+    pub const fn belongs(&mut self, session: Option<(Session, Source)>) {
+        self.session = session;
     }
 
     /// The request is no longer needed but to compare with: only a small one is kept for that.

@@ -15,6 +15,7 @@ use waybill_event::{LogTime, RequestId, Source, SourceKind};
 use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
 use waybill_journal::presence::Others;
+use waybill_journal::sticky::Bindings;
 use waybill_secret::{Bearer, NoBearer, Peppers, Vault};
 use waybill_upstream::{Dispatcher, Target};
 use waybill_wire::endpoint::BaseUrl;
@@ -67,6 +68,8 @@ pub struct Parts {
     pub tokens: Tokens,
     /// Limits of sources, keys and users.
     pub gates: Gates,
+    /// Where conversations are served.
+    pub bindings: Bindings,
     /// How requests are recorded.
     pub recording: Recording,
     /// Limits.
@@ -126,6 +129,7 @@ pub struct Replica {
     pub(crate) probes: Probes,
     pub(crate) tokens: Tokens,
     pub(crate) gates: Gates,
+    pub(crate) bindings: Bindings,
     pub(crate) budgets: Budgets,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
@@ -179,6 +183,7 @@ impl Replica {
             probes: parts.probes,
             tokens: parts.tokens,
             gates: parts.gates,
+            bindings: parts.bindings,
             budgets: Budgets::new(),
             recording: parts.recording,
             limits: parts.limits,

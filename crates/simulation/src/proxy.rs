@@ -15,6 +15,7 @@ use waybill_journal::log::Log;
 use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
 use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
+use waybill_journal::sticky::Bindings;
 use waybill_proxy::gates::Gates;
 use waybill_proxy::probes::Probes;
 use waybill_proxy::tokens::Tokens;
@@ -150,6 +151,7 @@ impl Proxy {
         let probes = Probes::start(&journal, &process.name, process.boot, &process.tracker, &process.stop);
         let tokens = Tokens::new(&journal, process.name.clone(), process.tracker.clone());
         let clock = process.clock.clone();
+        let bindings = Bindings::start(journal.keyed.clone(), &process.tracker, &process.stop);
         let replica = Replica::new(Parts {
             outbox: outbox.clone(),
             clock: Arc::new(move || clock.now()),
@@ -159,6 +161,7 @@ impl Proxy {
             probes,
             tokens,
             gates: Gates::new(permits),
+            bindings,
             limits: Limits::default(),
             recording: self.ground.setting.recording,
             dice: process.dice(),

@@ -11,7 +11,7 @@ use std::ops::Range;
 use serde::de::Deserializer;
 use serde_json::value::RawValue;
 
-use crate::json;
+use crate::json::{self, Scanner};
 
 /// Longest model name that is taken, in bytes. Names are keys of routing; real ones stay under 120.
 pub const MAX_MODEL_BYTES: usize = 256;
@@ -150,6 +150,19 @@ impl Peek<'_> {
         read_name(self.user)
     }
 
+    /// What a conversation begins with and keeps: its messages up to the first of a user's, as they stand in the body.
+    #[must_use]
+    pub fn beginning(&self) -> &str {
+        let mut end = None;
+        let mut scanner = Scanner::new(self.messages);
+        let _stopped = scanner.array(|element| {
+            let message = element.raw()?;
+            end = Some(span_of(self.messages, message).end);
+            (!is_of_user(message)).then_some(())
+        });
+        end.and_then(|end| self.messages.get(..end)).unwrap_or(self.messages)
+    }
+
     /// The key under which the client wants its prompts cached, if it names one.
     #[must_use]
     pub fn prompt_cache_key(&self) -> Option<String> {
@@ -222,6 +235,16 @@ fn read_model(text: &str) -> Result<Cow<'_, str>, PeekError> {
         return Err(PeekError::BadModel);
     }
     Ok(model)
+}
+
+fn is_of_user(message: &str) -> bool {
+    let mut of_user = false;
+    let read = Scanner::new(message).object(|name, value| {
+        let raw = value.raw()?;
+        of_user |= name == "role" && raw == "\"user\"";
+        Some(())
+    });
+    read.is_some() && of_user
 }
 
 /// A string that says something; anything else is the upstream's to judge.

@@ -34,6 +34,7 @@ fn events() -> Vec<Body> {
             skips: Vec::new(),
             client_retry: None,
             client_request_id: None,
+            session: None,
         }),
         Body::from(AttemptStarted {
             attempt: 1,

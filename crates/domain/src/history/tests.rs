@@ -55,6 +55,7 @@ fn admitted() -> RequestAdmitted {
         skips: Vec::new(),
         client_retry: None,
         client_request_id: None,
+        session: None,
     }
 }
 

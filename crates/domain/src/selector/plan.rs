@@ -8,6 +8,7 @@ use waybill_event::config::{Capabilities, Capability, Strategy};
 use waybill_event::selection::{Skip, SkipReason};
 use waybill_event::{LogTime, Source};
 
+use super::sticky;
 use super::table::{Rank, Row, Table, Unavailable};
 use super::wheel::{Commit, Stake, Wheel, mix};
 use crate::candidate::{Candidate, Waiting};
@@ -62,6 +63,17 @@ pub struct Manner {
     pub admitted: LogTime,
     /// From when on its time is counted.
     pub begun: LogTime,
+    /// The conversation that it belongs to, where conversations stay with their source.
+    pub session: Option<Session>,
+}
+
+/// A conversation that stays with its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    /// What spreads conversations over sources.
+    pub number: u64,
+    /// Where it was served last, because where it belongs couldn't.
+    pub bound: Option<Source>,
 }
 
 /// What a plan must know at its moment.
@@ -82,8 +94,10 @@ pub struct Plan {
     rank: usize,
     place: u32,
     salt: u64,
-    /// The wheel's pick, until it is drawn.
+    /// The wheel's pick, or the conversation's home, until it is drawn.
     first: Option<u32>,
+    /// What was drawn so.
+    asked_first: Option<u32>,
     commit: Option<Commit>,
     /// What is left of the present rank.
     pool: SmallVec<[Stake; 16]>,
@@ -98,7 +112,9 @@ pub struct Plan {
     unfit: SmallVec<[u32; 4]>,
     /// What they can't give.
     missing: Missing,
-    /// Requests in flight by row, where the strategy goes by it.
+    /// Where the conversation belongs.
+    home: Option<Source>,
+    /// By row: requests in flight, where the strategy goes by it, or the order in which the conversation comes to them.
     loads: SmallVec<[u64; 8]>,
     count: u32,
 }
@@ -114,6 +130,7 @@ impl Plan {
             place: 0,
             salt,
             first: None,
+            asked_first: None,
             commit: None,
             pool: SmallVec::new(),
             wheeling: false,
@@ -122,6 +139,7 @@ impl Plan {
             skips: SmallVec::new(),
             unfit: SmallVec::new(),
             missing: Missing::new(),
+            home: None,
             loads: SmallVec::new(),
             count: 0,
             table,
@@ -139,12 +157,13 @@ impl Plan {
             }
         }
         plan.choose_probe();
-        match manner.strategy {
-            Strategy::SmoothWrr => plan.turn(wheel),
-            Strategy::LeastBusy => {
+        match (manner.session, manner.strategy) {
+            (Some(session), _) => plan.settle(session),
+            (None, Strategy::SmoothWrr) => plan.turn(wheel),
+            (None, Strategy::LeastBusy) => {
                 plan.loads = plan.table.rows().iter().map(|row| load_order(moment.in_flight(row), row)).collect();
             }
-            Strategy::WeightedRandom | Strategy::LowestLatency => {}
+            (None, Strategy::WeightedRandom | Strategy::LowestLatency) => {}
         }
         let ranked = [&plan.table.tiers, &plan.table.weightless, &plan.table.soft];
         let all = ranked.into_iter().flatten().flat_map(|rank| &rank.rows);
@@ -186,6 +205,40 @@ impl Plan {
             self.rank = rank + 1;
             self.wheeling = true;
         }
+    }
+
+    /// A conversation goes where it belongs: where it is bound to, or else where its number falls among all of the highest
+    /// tier, whether they can serve now or not. Who comes after that falls out of the same numbers, so that all replicas
+    /// send it to the same one.
+    fn settle(&mut self, session: Session) {
+        let mut orders = sticky::orders(self.table.rows(), session.number);
+        let numbered = || (0_u32..).zip(self.table.rows());
+        let highest = self.table.rows().first().map(|row| row.priority);
+        let order =
+            |number: u32| usize::try_from(number).ok().and_then(|at| orders.get(at)).copied().unwrap_or(u64::MAX);
+        let computed =
+            numbered().filter(|(_, row)| Some(row.priority) == highest).min_by_key(|(number, _)| order(*number));
+        let bound = numbered().find(|(_, row)| Some(row.source.source) == session.bound);
+        let home = bound.or(computed).map(|(number, row)| (number, row.source.source));
+        self.home = home.map(|(_, source)| source);
+        let serving = home.map(|(number, _)| number).filter(|number| {
+            let ranks = || self.table.tiers.iter();
+            ranks().any(|rank| rank.rows.contains(number)) && !self.unfit.contains(number)
+        });
+        if let Some(number) = serving {
+            // It is asked first, of whatever tier it is.
+            self.first = Some(number);
+            if let Some(order) = usize::try_from(number).ok().and_then(|at| orders.get_mut(at)) {
+                *order = 0;
+            }
+        }
+        self.loads = orders;
+    }
+
+    /// Where the request's conversation belongs, if it is of one.
+    #[must_use]
+    pub const fn home(&self) -> Option<Source> {
+        self.home
     }
 
     fn least_bad(&self) -> Option<u32> {
@@ -281,6 +334,7 @@ impl Plan {
                 return Some((probe, Stage::Probes));
             }
             if let Some(first) = self.first.take() {
+                self.asked_first = Some(first);
                 return Some((first, Stage::Tiers));
             }
             if let Some(stake) = self.draw_from_pool() {
@@ -346,7 +400,8 @@ impl Plan {
         };
         match ranks.get(self.rank) {
             Some(rank) => {
-                let fit = rank.rows.iter().filter(|number| !self.unfit.contains(number));
+                let asked = self.home.and(self.asked_first);
+                let fit = rank.rows.iter().filter(|number| !self.unfit.contains(number) && Some(**number) != asked);
                 let pool = fit.map(|number| self.stake(*number)).collect();
                 self.pool = pool;
                 self.rank += 1;
@@ -373,12 +428,12 @@ impl Plan {
     fn stake(&self, number: u32) -> Stake {
         let row = row(&self.table, number);
         let effective = row.map_or(0, |row| row.effective);
-        let order = match self.manner.strategy {
-            Strategy::SmoothWrr | Strategy::WeightedRandom => 0,
-            Strategy::LeastBusy => {
-                usize::try_from(number).ok().and_then(|number| self.loads.get(number)).copied().unwrap_or(0)
-            }
-            Strategy::LowestLatency => row.map_or(0, latency_order),
+        let load = || usize::try_from(number).ok().and_then(|number| self.loads.get(number)).copied().unwrap_or(0);
+        let order = match (self.manner.session, self.manner.strategy) {
+            (Some(_), _) => load(),
+            (None, Strategy::SmoothWrr | Strategy::WeightedRandom) => 0,
+            (None, Strategy::LeastBusy) => load(),
+            (None, Strategy::LowestLatency) => row.map_or(0, latency_order),
         };
         Stake { row: number, weight: i64::try_from(effective).unwrap_or(i64::MAX).max(1), credit: 0, order }
     }
@@ -399,7 +454,7 @@ impl Plan {
             capabilities: row.capabilities.or(&self.manner.declared),
             target: self.manner.target,
             health: row.factors.health,
-            sticky: false,
+            sticky: stage == Stage::Tiers && Some(row.source.source) == self.home,
             waiting: if stage == Stage::Limited { self.waiting(row) } else { None },
         };
         self.place = self.place.saturating_add(1);

@@ -171,13 +171,18 @@ fn rescale(credit: i64, old_total: i64, total: i64) -> i64 {
 
 /// Where a member begins: anywhere within one turn, so that the first to be picked is a matter of the phase.
 fn start(phase: u64, source: Source, total: i64) -> i64 {
-    let kind = match source.kind {
+    let random = mix(phase ^ mix(number_of(source)));
+    let within = (u128::from(random) * u128::from(total.unsigned_abs())) >> 64;
+    i64::try_from(within).unwrap_or(0) - total / 2
+}
+
+/// A number of a source's own.
+pub(super) const fn number_of(source: Source) -> u64 {
+    let kind: u64 = match source.kind {
         waybill_event::SourceKind::Channel => 0x5bd1_e995,
         waybill_event::SourceKind::Account => 0x9e37_79b9,
     };
-    let random = mix(phase ^ mix(source.id ^ (kind << 32)));
-    let within = (u128::from(random) * u128::from(total.unsigned_abs())) >> 64;
-    i64::try_from(within).unwrap_or(0) - total / 2
+    source.id ^ (kind << 32)
 }
 
 /// The finalizer of splitmix64: spreads any number over all 64 bits.

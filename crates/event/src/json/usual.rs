@@ -10,7 +10,7 @@ use crate::money::{Usage, UsageReport};
 use crate::selection::{Skip, TableHash};
 use crate::source::SourceKind;
 use crate::traffic::{
-    AttemptFinished, AttemptStarted, Evidence, RequestAdmitted, RequestFinished, Shadow, SourceOutcome,
+    AttemptFinished, AttemptStarted, Evidence, RequestAdmitted, RequestFinished, SessionRef, Shadow, SourceOutcome,
 };
 use crate::{LogTime, RequestId, Source};
 
@@ -208,6 +208,7 @@ fn admitted(event: &RequestAdmitted, out: &mut Out) {
         skips: skipped,
         client_retry,
         client_request_id,
+        session,
     } = event;
     put(r#"{"key":"#, out);
     number(key.get(), out);
@@ -235,6 +236,20 @@ fn admitted(event: &RequestAdmitted, out: &mut Out) {
     skips(skipped, out);
     member(r#","client_retry":"#, *client_retry, out, number);
     member(r#","client_request_id":"#, client_request_id.as_deref(), out, text);
+    member(r#","session":"#, session.as_ref(), out, session_of);
+    out.push(b'}');
+}
+
+fn session_of(session: &SessionRef, out: &mut Out) {
+    let SessionRef { hash, by, home, bound } = session;
+    put(r#"{"hash":"#, out);
+    text(hash, out);
+    put(r#","by":"#, out);
+    word(by.as_str(), out);
+    put(r#","home":"#, out);
+    source(*home, out);
+    put(r#","bound":"#, out);
+    flag(*bound, out);
     out.push(b'}');
 }
 

@@ -66,6 +66,46 @@ pub struct RequestAdmitted {
     /// The client's own id of the request, where it sent one: at most 128 printable ASCII characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<String>,
+    /// The conversation it belongs to, where conversations stay with their source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionRef>,
+}
+
+/// By what a conversation was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionBy {
+    /// The header `x-waybill-session`.
+    Header,
+    /// The protocol's own field.
+    Field,
+    /// What the conversation begins with and keeps.
+    Beginning,
+}
+
+impl SessionBy {
+    /// The word as it is written in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Header => "header",
+            Self::Field => "field",
+            Self::Beginning => "beginning",
+        }
+    }
+}
+
+/// A conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRef {
+    /// Its hash, which tells nothing of what it was made of.
+    pub hash: String,
+    /// By what it was recognised.
+    pub by: SessionBy,
+    /// Where it belongs: where it is bound to, or where its hash falls.
+    pub home: Source,
+    /// Whether it is bound there, because it was served there once when where its hash falls couldn't.
+    pub bound: bool,
 }
 
 impl Payload for RequestAdmitted {

@@ -22,7 +22,7 @@ impl Suite<'_> {
         self.one_of_many_claims_wins().await;
         self.a_watch_tells_what_is_there_then_what_changes().await;
         self.a_watch_ends_at_the_newest_values().await;
-        for bucket in [Bucket::Permits, Bucket::Presence] {
+        for bucket in [Bucket::Permits, Bucket::Presence, Bucket::Sticky] {
             self.values_expire_also_over_what_was_deleted(bucket).await;
         }
         self.a_write_renews_or_ends_the_time_to_live().await;

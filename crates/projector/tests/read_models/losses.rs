@@ -54,6 +54,7 @@ impl Replica {
             skips: Vec::new(),
             client_retry: None,
             client_request_id: None,
+            session: None,
         };
         self.event(Some(id), body)
     }

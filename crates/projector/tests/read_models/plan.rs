@@ -303,6 +303,7 @@ fn admitted(plan: &Plan, hash: TableHash) -> RequestAdmitted {
         skips: vec![Skip { source: channel(9), why: SkipReason::NotAuthorised }],
         client_retry: plan.ends.then_some(1),
         client_request_id: plan.first_table.then(|| "order 7".to_owned()),
+        session: None,
     }
 }
 

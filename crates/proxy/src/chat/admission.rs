@@ -38,6 +38,7 @@ use crate::metrics::Unacknowledged;
 use crate::record::{Record, Story};
 use crate::recording::{Durability, OutboxFull};
 use crate::replica::Replica;
+use crate::sessions::Session;
 
 /// Most skips that an admission tells of when nobody can be asked.
 const MAX_SKIPS: usize = 32;
@@ -64,6 +65,8 @@ pub struct Wanted {
     pub deadline: Option<Duration>,
     /// The key that asks.
     pub key: Arc<Key>,
+    /// The conversation it belongs to, where there are accounts.
+    session: Option<Session>,
     /// The key's user, where users are limited.
     user: Option<String>,
     /// What the limits of the key and of its user gave: held until the request has ended.
@@ -164,7 +167,7 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
     };
     let asked = async {
         let body = read_body(&head.headers, body, replica.limits.max_body_bytes).await?;
-        want(&head.headers, body, authorised, &wishes, snapshot.declares())
+        want(&head.headers, body, authorised, &wishes, &snapshot)
     };
     let (mut wanted, authorised) = match asked.await {
         Ok(found) => found,
@@ -218,12 +221,16 @@ fn want(
     body: Bytes,
     authorised: Authorised,
     wishes: &Wishes,
-    declared: bool,
+    snapshot: &Snapshot,
 ) -> Result<(Wanted, Authorised), Refusal> {
     let peeked = peek(&body).map_err(|error| unreadable(&error))?;
     let wanted = Wanted {
         client_model: peeked.model.clone().into_owned(),
-        needs: if declared { needs(&peeked, body.len()) } else { Needs::default() },
+        session: (!snapshot.catalog().accounts.is_empty()).then(|| {
+            let (group, key) = (authorised.group.id, authorised.key.id);
+            Session::of(group, key, wishes.session.as_deref(), &peeked)
+        }),
+        needs: if snapshot.declares() { needs(&peeked, body.len()) } else { Needs::default() },
         model_span: peeked.model_span.clone(),
         stream: peeked.stream,
         include_usage: peeked.include_usage,
@@ -284,7 +291,8 @@ impl Parts<'_> {
             Err(error) => return Admission::Refused { ids, refusal: unwritable(&error) },
         };
         let (admitted, begun) = (ids.request.admitted_at(), self.now);
-        let wish = Wish { group, route, policy, needs: wanted.needs, admitted, begun };
+        let session = wanted.session.map(|session| session.planned(&replica.bindings));
+        let wish = Wish { group, route, policy, needs: wanted.needs, session, admitted, begun };
         let Some(course) = Course::plan(replica, self.snapshot, wish, self.now) else {
             return Admission::Refused { ids, refusal: no_such_model(&wanted.client_model) };
         };
@@ -343,6 +351,7 @@ impl Parts<'_> {
             wanted.body.clone(),
             self.arrived,
         ));
+        record.belongs(wanted.session.zip(course.present().home()));
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;
@@ -418,6 +427,10 @@ impl Parts<'_> {
             skips: if plan.candidate_count() == 0 { plan.all_skips(MAX_SKIPS) } else { plan.skips().to_vec() },
             client_retry: self.wishes.retry,
             client_request_id: self.wishes.client_id.clone(),
+            session: wanted.session.zip(plan.home()).map(|(session, home)| {
+                let bound = course.wish().session.and_then(|session| session.bound) == Some(home);
+                session.told(home, bound)
+            }),
         }
     }
 

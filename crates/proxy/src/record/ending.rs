@@ -12,6 +12,7 @@ use waybill_wire::usage::Usage;
 use super::{Heard, Record, drafts};
 use crate::emit::Drafts;
 use crate::metrics::Ended;
+use crate::sessions;
 
 impl Record {
     /// A whole answer is there: what [`Record::commit`], [`Record::reported`] and [`Record::succeeded`] do, at one time.
@@ -31,7 +32,12 @@ impl Record {
         self.machine.succeeded(now);
         let mut drafts = Drafts::new();
         if let Some(running) = self.running.take() {
-            self.served = Some(running.order.candidate.source);
+            let source = running.order.candidate.source;
+            self.served = Some(source);
+            if let Some((session, home)) = &self.session {
+                let was_full = self.machine.was_full(*home);
+                sessions::served(&self.replica.bindings, session, *home, source.source, was_full);
+            }
             let finished = AttemptFinished {
                 kind: FailureKind::Success,
                 status: heard.status,

@@ -23,6 +23,7 @@ use waybill_event::{
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig, Retry};
 use waybill_journal::permits::{Permits, Settings};
+use waybill_journal::sticky::Bindings;
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_proxy::gates::Gates;
 use waybill_proxy::metrics::Readings;
@@ -117,6 +118,7 @@ impl World {
             &stop,
             Settings::default(),
         ));
+        let bindings = Bindings::start(permits.keyed.clone(), &tasks, &stop);
         let replica = Replica::new(Parts {
             outbox,
             clock: Arc::new(move || Some(clock())),
@@ -126,6 +128,7 @@ impl World {
             probes,
             tokens,
             gates,
+            bindings,
             recording,
             limits: Limits::default(),
             dice: waybill_journal::dice::system(),

@@ -17,6 +17,7 @@ use waybill_event::failure::Strength;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
+use waybill_journal::sticky::Bindings;
 use waybill_journal_nats::Connection;
 use waybill_proxy::gates::Gates;
 use waybill_proxy::metrics::Readings;
@@ -84,6 +85,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         &following,
         permits::Settings::default(),
     );
+    let bindings = Bindings::start(journal.keyed.clone(), &booted.tasks, &following);
     let replica = Replica::new(Parts {
         outbox: outbox.clone(),
         clock: clock.reader(),
@@ -93,6 +95,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         probes,
         tokens,
         gates: Gates::new(permits),
+        bindings,
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
         dice: waybill_journal::dice::system(),

@@ -107,3 +107,22 @@ fn what_the_request_needs_is_seen() {
     assert!(!plain.shows_images());
     assert_eq!(plain.schema, None);
 }
+
+#[test]
+fn a_conversation_is_known_by_what_it_begins_with() {
+    let beginning = |messages: &str| {
+        let body = format!(r#"{{"model":"m","messages":{messages},"user":"u-1","prompt_cache_key":"k\"1"}}"#);
+        let seen = peek(body.as_bytes()).unwrap();
+        assert_eq!((seen.user().as_deref(), seen.prompt_cache_key().as_deref()), (Some("u-1"), Some("k\"1")));
+        seen.beginning().to_owned()
+    };
+    let first = r#"[{"role":"system","content":"s"},{"role":"user","content":"hi"}"#;
+    let later = format!(r#"{first},{{"role":"assistant","content":"ho"}},{{"role":"user","content":"x"}}]"#);
+    assert_eq!(beginning(&format!("{first}]")), first);
+    assert_eq!(beginning(&later), first);
+    assert_ne!(beginning(r#"[{"role":"user","content":"other"}]"#), first);
+    assert_eq!(beginning(r#"[{"role":"system","content":"s"}]"#), r#"[{"role":"system","content":"s"}"#);
+    assert_eq!(beginning("[]"), "[]");
+    let named = peek(br#"{"model":"m","messages":[],"user":7,"prompt_cache_key":""}"#).unwrap();
+    assert_eq!((named.user(), named.prompt_cache_key()), (None, None), "what isn't a name is none");
+}

@@ -1,6 +1,6 @@
 //! Plans and the wheel: order, last resorts, what is given back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::fixture::*;
 use crate::candidate::Candidate;
 use crate::needs::Needs;
 use crate::selector::factors::{FULL, effective};
-use crate::selector::plan::{Manner, Moment};
+use crate::selector::plan::{Manner, Moment, Session};
 use crate::selector::table::{Row, Table, recorded_hash};
 use crate::selector::{Plan, Wheel};
 
@@ -320,6 +320,52 @@ fn the_least_bad_is_the_one_that_opens_soonest() {
     let found = all(planned(&table, least_bad, &mut Free(false)));
     assert_eq!((ids(&found), found[0].despite_open), (vec![2], true));
     assert!(all(planned(&table, Manner::default(), &mut Free(false))).is_empty());
+}
+
+fn of_session(number: u64, bound: Option<u64>) -> Manner {
+    let source = |id| row(id, 0, 1).source.source;
+    Manner { session: Some(Session { number, bound: bound.map(source) }), ..Manner::default() }
+}
+
+#[test]
+fn a_conversation_has_one_order_of_sources_and_its_home_stays_its_home_while_that_is_out() {
+    let tier = |skip: Option<u64>| {
+        let lower = row(9, 50, 1);
+        let row = |id| if Some(id) == skip { out(row(id, 100, 1), SkipReason::HardBlocked) } else { row(id, 100, 1) };
+        table((1..=5).map(row).chain([lower]).collect(), 1)
+    };
+    let mut homes = BTreeSet::new();
+    for number in 0..40 {
+        let plan = planned(&tier(None), of_session(number, None), &mut Free(false));
+        let home = plan.home().unwrap();
+        homes.insert(home.id);
+        let order = all(plan);
+        assert_eq!((ids(&order)[0], order[0].sticky, order[1].sticky), (home.id, true, false));
+        assert_eq!(ids(&order)[5], 9, "the lower tier comes last");
+        // The same everywhere, whatever a wheel has turned to.
+        assert_eq!(ids(&all(planned(&tier(None), of_session(number, None), &mut Free(false)))), ids(&order));
+        // While its home is out the next in order serves, and the home is still known as such.
+        let plan = planned(&tier(Some(home.id)), of_session(number, None), &mut Free(false));
+        assert_eq!(plan.home(), Some(home));
+        assert_eq!(ids(&all(plan)), ids(&order)[1..]);
+    }
+    assert_eq!(homes.len(), 5, "conversations are spread over the highest tier, and that alone");
+}
+
+#[test]
+fn a_bound_conversation_goes_there_first_of_whatever_tier_and_comes_once() {
+    let rows = || vec![row(1, 100, 1), row(2, 100, 1), row(3, 50, 1), row(4, 50, 1)];
+    for number in 0..10 {
+        let plan = planned(&table(rows(), 1), of_session(number, Some(4)), &mut Free(false));
+        assert_eq!(plan.home().map(|home| home.id), Some(4));
+        let mut order = ids(&all(plan));
+        assert_eq!(order[0], 4);
+        order.sort_unstable();
+        assert_eq!(order, [1, 2, 3, 4], "each once");
+        // One that is gone binds nothing.
+        let plan = planned(&table(rows(), 1), of_session(number, Some(7)), &mut Free(false));
+        assert!(plan.home().is_some_and(|home| home.id <= 2));
+    }
 }
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
