@@ -92,8 +92,8 @@ impl Desk {
                 let Some(account) = marked(&entry.key) else { return false };
                 let Ok(mark) = serde_json::from_slice::<Mark>(&entry.value) else { return false };
                 let held = self.entity(account).and_then(|entity| tokens(vault, &entity));
-                // Whoever has older ones has to wait for his own watch.
-                if held.is_none_or(|held| mark.revision < held.revision) {
+                // Whoever has older ones has to wait for his own watch. What isn't known yet is judged when it is.
+                if held.is_some_and(|held| mark.revision < held.revision) {
                     return false;
                 }
                 let entry = self.entries.entry(account).or_default();
@@ -132,9 +132,9 @@ impl Desk {
             }
             if entry.revision != tokens.revision {
                 entry.revision = tokens.revision;
-                let Stand { refused_at, wish, .. } = entry.stand;
+                let Stand { refused_at, refreshed_at, wish, .. } = entry.stand;
                 let wish = wish.filter(|_| entry.wished >= tokens.revision);
-                entry.stand = Stand { refused_at, wish, ..Stand::default() };
+                entry.stand = Stand { refused_at, refreshed_at, wish, ..Stand::default() };
                 entry.held_until = LogTime::default();
             }
             let Some((at, why)) = entry.stand.due(pace, account, tokens.revision, &tokens.shown) else { continue };
@@ -157,10 +157,11 @@ impl Desk {
         match done.came {
             Came::Refreshed => {
                 let refused_at = if done.why == RefreshReason::Refused { Some(now) } else { entry.stand.refused_at };
-                entry.stand = Stand { refused_at, ..Stand::default() };
+                entry.stand = Stand { refused_at, refreshed_at: Some(now), ..Stand::default() };
             }
             Came::Newer => {
-                entry.stand = Stand { refused_at: entry.stand.refused_at, ..Stand::default() };
+                let Stand { refused_at, refreshed_at, .. } = entry.stand;
+                entry.stand = Stand { refused_at, refreshed_at, ..Stand::default() };
             }
             Came::NotNow { until } => entry.held_until = until,
             Came::Failed => {

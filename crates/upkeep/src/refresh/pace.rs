@@ -16,6 +16,8 @@ pub struct Pace {
     pub first_pause: Duration,
     /// Longest pause between tries.
     pub longest_pause: Duration,
+    /// Tokens of one account aren't refreshed more often, however soon they end.
+    pub least: Duration,
     /// How soon tokens that upstreams refuse before their time are refreshed again.
     pub refused_again: Duration,
     /// Time the OAuth server has to answer.
@@ -30,6 +32,7 @@ impl Default for Pace {
             ahead: Duration::from_secs(600),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
+            least: Duration::from_secs(5),
             refused_again: Duration::from_secs(60),
             answer: Duration::from_secs(20),
             return_of_others: Duration::from_secs(120),
@@ -68,6 +71,8 @@ pub struct Stand {
     pub failures: u32,
     /// Nothing is tried before.
     pub not_before: LogTime,
+    /// When tokens were last refreshed.
+    pub refreshed_at: Option<LogTime>,
     /// When tokens were last refreshed because they were refused.
     pub refused_at: Option<LogTime>,
 }
@@ -85,7 +90,8 @@ impl Stand {
             }
         });
         let (at, why) = [wished, own].into_iter().flatten().min_by_key(|(at, _)| *at)?;
-        Some((at.max(self.not_before), why))
+        let least = self.refreshed_at.map_or(LogTime::default(), |at| at + pace.least);
+        Some((at.max(self.not_before).max(least), why))
     }
 }
 
@@ -138,6 +144,12 @@ mod tests {
         let wished = Stand { wish: Some(Wish::Expired), ..Stand::default() };
         assert_eq!(due(wished), Some((LogTime::default(), RefreshReason::Expired)));
         assert_eq!(due(Stand { not_before: at(2_000), ..wished }), Some((at(2_000), RefreshReason::Expired)));
+        let just_now = Stand { refreshed_at: Some(at(2_000)), ..wished };
+        assert_eq!(
+            due(just_now),
+            Some((at(2_005), RefreshReason::Expired)),
+            "tokens that end at once are no reason to hurry"
+        );
         let refused = Stand { wish: Some(Wish::Refused), refused_at: Some(at(1_500)), ..Stand::default() };
         assert_eq!(
             due(refused),

@@ -80,6 +80,7 @@ pub fn pace() -> Pace {
     Pace {
         first_pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(200),
+        least: Duration::from_millis(20),
         answer: Duration::from_secs(5),
         return_of_others: Duration::from_secs(60),
         ..Pace::default()
