@@ -2,11 +2,12 @@
 //! fleet, lost by no kill, served through outages as long as they hold, given up with a reason when the login is gone.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use waybill_testkit::upstream::{Issuer, Source, Terms, Tokens, Trouble};
-use waybill_testkit::{FleetOptions, Stream, until, wait_until};
+use waybill_testkit::{Chat, FleetOptions, Stream, until, wait_until};
 use waybill_tests::Bench;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -50,9 +51,16 @@ fn issuer(bench: &Bench) -> &Issuer {
     bench.upstream.issuer()
 }
 
+/// A request of a conversation of its own: one that goes on stays where it was served.
+fn chat(bench: &Bench, proxy: usize) -> Chat {
+    static CONVERSATIONS: AtomicU64 = AtomicU64::new(0);
+    let words = format!("conversation {}", CONVERSATIONS.fetch_add(1, Ordering::Relaxed));
+    bench.chat(proxy, MODEL).with("messages", json!([{"role": "user", "content": words}]))
+}
+
 /// Who served a request: the scripted sources say it.
 async fn said(bench: &Bench, proxy: usize) -> String {
-    let answer = bench.chat(proxy, MODEL).send().await;
+    let answer = chat(bench, proxy).send().await;
     match answer.status {
         200 => answer.said(),
         status => format!("status {status}: {}", String::from_utf8_lossy(&answer.body)),
@@ -109,6 +117,9 @@ async fn an_expired_token_is_refreshed_once_by_the_fleet_and_requests_wait_for_i
     assert!(begun.elapsed() > Duration::from_millis(700), "they have waited");
     assert_eq!(issuer(&bench).turned_away(), Vec::<String>::new(), "none met a 401");
     assert_eq!(issuer(&bench).refreshed("plan"), 1, "{:?}", issuer(&bench).calls());
+    let metrics = bench.fleet.metrics("proxy-1").await;
+    assert!(!metrics.contains("waybill_token_waits_total 0\n"), "{metrics}");
+    assert!(metrics.contains("waybill_token_waits_in_vain_total 0\n"), "{metrics}");
     let event = told(&bench, "credential_refreshed").await;
     assert_eq!(event["data"]["scope"]["source"], json!({"kind": "account", "id": 1}));
     let token = bench.admin().source(ACCOUNT).await["token"].clone();
@@ -209,7 +220,7 @@ async fn a_token_refused_before_its_time_is_refreshed_and_the_request_goes_on_wi
     assert_eq!(said(&bench, 1).await, "from the plan");
     issuer(&bench).expire("plan");
     // There is nobody else to ask: the same account serves it, and nobody notices.
-    let answer = bench.chat(2, MODEL).send().await;
+    let answer = chat(&bench, 2).send().await;
     assert_eq!((answer.status, answer.said().as_str()), (200, "from the plan"));
     let story = bench.admin().history(answer.request()).await;
     assert_eq!(story.kinds(), ["auth_refreshable", "success"], "{story:?}");

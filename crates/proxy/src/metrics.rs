@@ -126,6 +126,8 @@ pub struct Metrics {
     full: Family<OfGate, Counter>,
     client_limited: Family<OfGate, Counter>,
     unacknowledged: Family<OfWait, Counter>,
+    token_waits: Counter,
+    token_waits_in_vain: Counter,
 }
 
 impl Default for Metrics {
@@ -160,6 +162,8 @@ impl Metrics {
             full: Family::default(),
             client_limited: Family::default(),
             unacknowledged: Family::default(),
+            token_waits: Counter::default(),
+            token_waits_in_vain: Counter::default(),
         };
         metrics.register();
         metrics
@@ -170,6 +174,9 @@ impl Metrics {
         r.register("requests", "Admitted requests that ended, by final state", self.requests.clone());
         r.register("retries_suppressed", "Further tries that the retry budget didn't allow", self.suppressed.clone());
         r.register("degraded", "Answers of a later target than the route's first", self.degraded.clone());
+        r.register("token_waits", "Orders that met an account's token that won't do", self.token_waits.clone());
+        let in_vain = self.token_waits_in_vain.clone();
+        r.register("token_waits_in_vain", "Those of them to which the next token didn't come in time", in_vain);
         r.register(
             "sources_full",
             "Candidates passed over because a limit of theirs was reached, by gate",
@@ -262,6 +269,14 @@ impl Metrics {
     /// A request was refused because its key, or its user, asks too much.
     pub fn client_limited(&self, gate: SkipReason) {
         self.client_limited.get_or_create(&OfGate { gate: Word(gate.as_str()) }).inc();
+    }
+
+    /// An order met an account's token that won't do, and the next one came in time or didn't.
+    pub fn token_waited(&self, came: bool) {
+        self.token_waits.inc();
+        if !came {
+            self.token_waits_in_vain.inc();
+        }
     }
 
     /// A later target than the route's first has answered.

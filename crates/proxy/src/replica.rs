@@ -333,6 +333,7 @@ impl Replica {
                 let there = || self.usable(&configured()?).ok();
                 // Few requests get here; the others shouldn't carry the room for it.
                 let waited = Box::pin(self.tokens.wait(entity.id(), (revision, why), there)).await;
+                self.metrics.token_waited(waited.is_some());
                 waited.ok_or(SkipReason::CredentialExpired)
             }
         }
