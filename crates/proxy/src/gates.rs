@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use tokio_util::task::TaskTracker;
 use waybill_domain::catalog::SourceEntity;
 use waybill_event::Source;
 use waybill_event::config::{Limits, OnOutage};
@@ -16,10 +17,13 @@ use waybill_journal::permits::{self, Permits, RatePermit, Seen, ShareFloor, Slot
 /// After how long it is worth coming back where something is full, if nothing more is known.
 const COME_BACK: Duration = Duration::from_secs(1);
 
-/// What an attempt, or a request, holds of limits.
+/// An upstream that was left in the middle of its answer needs a moment to see that.
+const LEAVING: Duration = Duration::from_millis(100);
+
+/// What an attempt, or a request, holds of limits. It goes back when this is dropped.
 #[derive(Debug, Default)]
 pub struct Held {
-    _slot: Option<Slot>,
+    slot: Option<Slot>,
 }
 
 /// A gate's no.
@@ -44,13 +48,24 @@ pub enum Patience {
 #[derive(Clone)]
 pub struct Gates {
     permits: Permits,
+    tasks: TaskTracker,
 }
 
 impl Gates {
-    /// Gates that take these permits.
+    /// Gates that take these permits. What is given back a moment later waits in `tasks`.
     #[must_use]
-    pub const fn new(permits: Permits) -> Self {
-        Self { permits }
+    pub const fn new(permits: Permits, tasks: TaskTracker) -> Self {
+        Self { permits, tasks }
+    }
+
+    /// The upstream was left in the middle of its answer: to it the request may still be in flight for a moment.
+    pub fn left_unfinished(&self, held: Held) {
+        if held.slot.is_some() {
+            self.tasks.spawn(async move {
+                tokio::time::sleep(LEAVING).await;
+                drop(held);
+            });
+        }
     }
 
     /// What is known of the limits of a source.
@@ -107,7 +122,7 @@ impl Gates {
                 Err(spent) => return Err(No { why: SkipReason::Rpm, retry_after: spent.retry_after }),
             };
         }
-        Ok(Held { _slot: slot })
+        Ok(Held { slot })
     }
 
     /// Waits for room at any of these, at most so long; the first one that has it, with what it gave.

@@ -1,5 +1,6 @@
 //! The proxy's metrics. Labels are few and bounded: ids of sources and names of models never become one.
 
+mod limits;
 mod unmatched;
 
 use std::sync::atomic::AtomicU64;
@@ -15,7 +16,10 @@ use prometheus_client::registry::{Registry, Unit};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
 use waybill_event::{FailureKind, FallbackReason};
+use waybill_journal::permits::Counts;
+use waybill_journal::sticky::StickyCounts;
 
+use limits::Limits;
 use unmatched::Unmatched;
 
 /// Upper bounds of the buckets for times, in seconds.
@@ -55,11 +59,6 @@ struct OfRefusal {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfGate {
-    gate: Word,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfWait {
     at: Word,
 }
@@ -86,6 +85,10 @@ pub struct Readings {
     pub outbox_stalls: u64,
     /// Position in `WB_CONFIG` that is in force.
     pub config_position: u64,
+    /// What permits count.
+    pub permits: Counts,
+    /// What conversations count.
+    pub sticky: StickyCounts,
 }
 
 /// How a request ended, as the metrics need it.
@@ -123,8 +126,7 @@ pub struct Metrics {
     unrecorded: Counter,
     suppressed: Counter,
     degraded: Counter,
-    full: Family<OfGate, Counter>,
-    client_limited: Family<OfGate, Counter>,
+    limits: Limits,
     unacknowledged: Family<OfWait, Counter>,
     token_waits: Counter,
     token_waits_in_vain: Counter,
@@ -159,8 +161,7 @@ impl Metrics {
             unrecorded: Counter::default(),
             suppressed: Counter::default(),
             degraded: Counter::default(),
-            full: Family::default(),
-            client_limited: Family::default(),
+            limits: Limits::default(),
             unacknowledged: Family::default(),
             token_waits: Counter::default(),
             token_waits_in_vain: Counter::default(),
@@ -177,16 +178,7 @@ impl Metrics {
         r.register("token_waits", "Orders that met an account's token that won't do", self.token_waits.clone());
         let in_vain = self.token_waits_in_vain.clone();
         r.register("token_waits_in_vain", "Those of them to which the next token didn't come in time", in_vain);
-        r.register(
-            "sources_full",
-            "Candidates passed over because a limit of theirs was reached, by gate",
-            self.full.clone(),
-        );
-        r.register(
-            "clients_limited",
-            "Requests refused by a limit of their key or user, by gate",
-            self.client_limited.clone(),
-        );
+        self.limits.register(r);
         r.register("refusals", "Requests refused before admission, by public error code", self.refusals.clone());
         r.register("attempts_per_request", "Dispatches of one request", self.attempts.clone());
         r.register("attempt_failures", "Failed attempts, by kind", self.failures.clone());
@@ -263,12 +255,12 @@ impl Metrics {
 
     /// A candidate was passed over because it is full.
     pub fn full(&self, gate: SkipReason) {
-        self.full.get_or_create(&OfGate { gate: Word(gate.as_str()) }).inc();
+        self.limits.full(gate);
     }
 
     /// A request was refused because its key, or its user, asks too much.
     pub fn client_limited(&self, gate: SkipReason) {
-        self.client_limited.get_or_create(&OfGate { gate: Word(gate.as_str()) }).inc();
+        self.limits.client(gate);
     }
 
     /// An order met an account's token that won't do, and the next one came in time or didn't.
@@ -312,6 +304,7 @@ impl Metrics {
         self.outbox_age.set(Duration::from_millis(readings.outbox_age_ms).as_secs_f64());
         self.outbox_stalls.set(readings.outbox_stalls);
         self.config_position.set(readings.config_position);
+        self.limits.read(&readings.permits, &readings.sticky);
         let mut text = String::new();
         // Writing into a String doesn't fail.
         let written = encode(&mut text, &self.registry);

@@ -61,7 +61,7 @@ pub struct Running {
     started: Duration,
     first_content: Option<Duration>,
     permit: Option<Permit>,
-    _held: Held,
+    held: Held,
     _in_flight: InFlight,
 }
 
@@ -116,6 +116,8 @@ pub struct Record {
     used: Revisions,
     /// What the log must have before the request goes on, where the policy asks for that.
     awaited: Option<u64>,
+    /// What the served attempt holds of limits until its upstream's answer has been read to its end.
+    parting: Held,
     /// The conversation it is of, and where that belongs.
     session: Option<(Session, Source)>,
     /// Nothing more is to be written: before the admission, and after the end.
@@ -154,9 +156,15 @@ impl Record {
             begun: 0,
             used: Revisions::default(),
             awaited: None,
+            parting: Held::default(),
             session: None,
             closed: true,
         }
+    }
+
+    /// The upstream's answer has been read to its end: nothing is in flight there any more.
+    pub fn upstream_over(&mut self) {
+        self.parting = Held::default();
     }
 
     /// The request is of a conversation that belongs somewhere.
@@ -328,6 +336,12 @@ impl Record {
         self.story.written();
         let Some(reservation) = &self.reservation else { return Ok(None) };
         self.replica.emitter.append(drafts, room(reservation)).map(Some)
+    }
+
+    /// The upstream was left in the middle of its answer.
+    fn left(&self, mut running: Running) {
+        self.replica.gates.left_unfinished(std::mem::take(&mut running.held));
+        self.release(running);
     }
 
     fn release(&self, running: Running) {

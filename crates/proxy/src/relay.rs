@@ -125,7 +125,9 @@ impl Relay {
             Phase::Draining => {
                 // The client has everything; only the connection's end is still read.
                 let rest = async { while let Ok(Some(_)) = self.opened.reply.chunk().await {} };
-                let _not_reused = tokio::time::timeout(AFTER_DONE, rest).await;
+                if tokio::time::timeout(AFTER_DONE, rest).await.is_ok() {
+                    self.walk.record.upstream_over();
+                }
                 self.phase = Phase::Over;
                 None
             }
@@ -159,7 +161,11 @@ impl Relay {
                     self.opened.splitter.push(&chunk);
                     continue;
                 }
-                Rang::Read(Ok(None)) => self.ended(),
+                Rang::Read(Ok(None)) => {
+                    let last = self.ended();
+                    self.walk.record.upstream_over();
+                    last
+                }
                 Rang::Read(Err(fault)) => {
                     let observed = observe::transport(&self.provider, fault, true);
                     self.cut_short(observed)

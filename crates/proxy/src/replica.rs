@@ -219,6 +219,18 @@ impl Replica {
         &self.metrics
     }
 
+    /// Limits of sources, keys and users.
+    #[must_use]
+    pub const fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
+    /// Where conversations are served.
+    #[must_use]
+    pub const fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
     /// What the replica has learnt.
     #[must_use]
     pub fn known(&self) -> &Known {

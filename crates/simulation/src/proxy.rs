@@ -160,7 +160,7 @@ impl Proxy {
             dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
             probes,
             tokens,
-            gates: Gates::new(permits),
+            gates: Gates::new(permits, process.tracker.clone()),
             bindings,
             limits: Limits::default(),
             recording: self.ground.setting.recording,

@@ -96,6 +96,8 @@ pub struct Proxy {
     pub drain_delay_ms: u64,
     /// Time open requests get to finish at a stop, in milliseconds.
     pub grace_ms: u64,
+    /// Life of a slot of a limit in the store, in milliseconds: what a replica that dies held is free again after it.
+    pub slot_life_ms: u64,
 }
 
 impl Proxy {
@@ -116,6 +118,7 @@ impl Default for Proxy {
             outbox_full: OutboxFull::default(),
             drain_delay_ms: 2_000,
             grace_ms: 30_000,
+            slot_life_ms: 60_000,
         }
     }
 }

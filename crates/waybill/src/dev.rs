@@ -54,6 +54,9 @@ pub struct Dev {
     /// Largest size of a proxy's outbox, in bytes.
     #[arg(long, default_value_t = 1 << 30)]
     pub outbox_max_bytes: u64,
+    /// Life of a slot of a limit in the store, in milliseconds.
+    #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(5_000..=3_600_000))]
+    pub slot_life_ms: u64,
     /// When a request counts as recorded: `pipelined` (in the outbox) or `acked` (in the log).
     #[arg(long, default_value = "pipelined", value_parser = ["pipelined", "acked"])]
     pub durability: String,

@@ -32,7 +32,7 @@ impl Record {
             started: self.now(),
             first_content: None,
             permit,
-            _held: held,
+            held,
             _in_flight: in_flight,
         }
     }

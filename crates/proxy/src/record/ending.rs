@@ -21,6 +21,7 @@ impl Record {
         self.committed(now);
         self.reported(usage, model);
         self.ended_well(heard, now);
+        self.upstream_over();
     }
 
     /// The answer is complete: the attempt, the outcome and the request end, before the last byte goes out.
@@ -31,7 +32,8 @@ impl Record {
     fn ended_well(&mut self, heard: Heard, now: Duration) {
         self.machine.succeeded(now);
         let mut drafts = Drafts::new();
-        if let Some(running) = self.running.take() {
+        if let Some(mut running) = self.running.take() {
+            self.parting = std::mem::take(&mut running.held);
             let source = running.order.candidate.source;
             self.served = Some(source);
             if let Some((session, home)) = &self.session {
@@ -134,7 +136,7 @@ impl Record {
             };
             drafts.push(self.story.of_source(&running, finished));
             self.outcomes(&mut drafts);
-            self.release(running);
+            self.left(running);
         }
         self.close(drafts, state, status, None);
     }
@@ -145,5 +147,6 @@ impl Drop for Record {
         if !self.closed {
             self.abandoned();
         }
+        self.replica.gates.left_unfinished(std::mem::take(&mut self.parting));
     }
 }

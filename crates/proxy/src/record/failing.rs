@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waybill_domain::attempt::Step;
-use waybill_domain::observation::Observation;
+use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Judged, Verdict};
 use waybill_event::FailureKind;
 use waybill_event::failure::{BlockVerdict, Health};
@@ -94,6 +94,9 @@ impl Record {
         self.outcomes(drafts);
         if let Some(permit) = running.permit {
             self.replica.probes.release_failed(permit);
+        }
+        if matches!(observation.ending, Ending::TimedOut { .. }) {
+            self.replica.gates.left_unfinished(running.held);
         }
     }
 

@@ -109,15 +109,18 @@ impl World {
         let permits = Journal { keyed: Arc::new(silent), ..journal.clone() };
         let probes = Probes::start(&permits, outbox.producer(), boot, &tasks, &stop);
         let tokens = Tokens::new(&permits, outbox.producer().clone(), tasks.clone());
-        let gates = Gates::new(Permits::start(
-            permits.keyed.clone(),
-            outbox.producer(),
-            boot,
-            Arc::new(|| 1),
-            &tasks,
-            &stop,
-            Settings::default(),
-        ));
+        let gates = Gates::new(
+            Permits::start(
+                permits.keyed.clone(),
+                outbox.producer(),
+                boot,
+                Arc::new(|| 1),
+                &tasks,
+                &stop,
+                Settings::default(),
+            ),
+            tasks.clone(),
+        );
         let bindings = Bindings::start(permits.keyed.clone(), &tasks, &stop);
         let replica = Replica::new(Parts {
             outbox,

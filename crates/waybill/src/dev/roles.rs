@@ -97,6 +97,7 @@ pub async fn prepare(args: &Dev, folder: &Folder, servers: &Servers) -> anyhow::
                 "durability": args.durability,
                 "drain_delay_ms": args.drain_delay_ms,
                 "grace_ms": args.grace_ms,
+                "slot_life_ms": args.slot_life_ms,
             },
         });
         roster.add(&name, Role::Proxy, 0, own)?;

@@ -83,7 +83,10 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         Arc::new(move || presence.others().count.saturating_add(1)),
         &booted.tasks,
         &following,
-        permits::Settings::default(),
+        permits::Settings {
+            ttl: Duration::from_millis(booted.config.proxy.slot_life_ms),
+            ..permits::Settings::default()
+        },
     );
     let bindings = Bindings::start(journal.keyed.clone(), &booted.tasks, &following);
     let replica = Replica::new(Parts {
@@ -94,7 +97,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
         probes,
         tokens,
-        gates: Gates::new(permits),
+        gates: Gates::new(permits, booted.tasks.clone()),
         bindings,
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },
@@ -239,6 +242,8 @@ impl Role for Proxy {
             outbox_age_ms: age_ms(outbox.oldest_unacknowledged_at),
             outbox_stalls: outbox.write_stalls,
             config_position: self.replica.snapshot().position().0,
+            permits: self.replica.gates().permits().counts(),
+            sticky: self.replica.bindings().counts(),
         })
     }
 

@@ -1,0 +1,404 @@
+//! Pools of accounts over real fleets: limits that hold over all replicas through kills and cancels, full that is never
+//! broken, conversations that stay, clients that are limited by name.
+
+#![expect(clippy::indexing_slicing, reason = "a suite fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use waybill_testkit::upstream::{Reply, Source};
+use waybill_testkit::{Answer, Chat, FleetOptions, Stream, until, wait_until};
+use waybill_tests::Bench;
+
+const MODEL: &str = "m";
+const SLOT_LIFE: Duration = Duration::from_secs(6);
+
+async fn bench(nats_nodes: u16) -> Bench {
+    let arguments = vec!["--slot-life-ms".to_owned(), SLOT_LIFE.as_millis().to_string()];
+    Bench::start(FleetOptions { proxies: 3, nats_nodes, arguments, ..FleetOptions::default() }).await
+}
+
+/// Creates an account at the upstream's source of its name.
+async fn account(bench: &Bench, name: &str, limits: Value, more: Value, source: Source) {
+    bench.upstream.set_source(name, source);
+    let mut body = json!({
+        "name": name, "base_url": bench.upstream.base_url(name), "credential": format!("token-{name}"),
+        "models": [MODEL], "groups": ["default"], "limits": limits, "allow_private": true,
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        body[field] = value.clone();
+    }
+    bench.admin().post("/accounts", body).await;
+}
+
+fn streams(chunks: usize, each_ms: u64) -> Reply {
+    let mut reply = Reply { delay_head_ms: each_ms, delay_per_chunk_ms: each_ms, ..Reply::default() };
+    if let waybill_testkit::upstream::Body::Chat(chat) = &mut reply.body {
+        chat.words = Some(chunks);
+    }
+    reply
+}
+
+/// A source of streams of mixed length, 60 to 400 ms.
+fn mixed() -> Source {
+    [1, 6, 3, 12, 2, 8].into_iter().fold(Source::default(), |source, chunks| source.times(1, &streams(chunks, 30)))
+}
+
+async fn sent(chat: Chat) -> Answer {
+    chat.send().await
+}
+
+/// How a phase went.
+struct Phase {
+    served: usize,
+    took: Duration,
+    /// Mean time of a call at the upstream.
+    mean: Duration,
+}
+
+impl Phase {
+    /// Part of what five slots can do.
+    fn share(&self, slots: f64) -> f64 {
+        self.served as f64 / self.took.as_secs_f64() / (slots / self.mean.as_secs_f64())
+    }
+}
+
+/// What the upstream served in a time.
+async fn measured(bench: &Bench, source: &str, time: Duration) -> Phase {
+    bench.upstream.forget_calls();
+    let begun = Instant::now();
+    tokio::time::sleep(time).await;
+    let took = begun.elapsed();
+    let calls = bench.upstream.calls_of(source);
+    let ended: Vec<Duration> =
+        calls.iter().filter_map(|call| Some(call.ended.as_ref()?.1.saturating_duration_since(call.received))).collect();
+    let mean = ended.iter().sum::<Duration>() / u32::try_from(ended.len().max(1)).unwrap_or(1);
+    Phase { served: ended.len(), took, mean }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_five_holds_over_the_fleet_through_cancels_and_kills_and_no_slot_leaks() {
+    let bench = bench(3).await;
+    account(&bench, "plan", json!({"max_concurrent": 5}), json!({}), mixed().over_again()).await;
+    // Nothing is given that the store hasn't granted: a share would come on top while some replicas reach it and some don't.
+    bench.admin().policy_of("global", json!({"request": {"queue_timeout_ms": 60_000, "on_outage": "closed"}})).await;
+    bench.configured().await;
+
+    let over = Arc::new(AtomicUsize::new(0));
+    let refused = Arc::new(std::sync::Mutex::new(BTreeMap::<String, usize>::new()));
+    let clients = futures_util::future::join_all((0..200_usize).map(|n| {
+        let (over, refused, chat) = (over.clone(), refused.clone(), bench.chat(1 + n % 3, MODEL).streamed());
+        async move {
+            let mut turn = n;
+            while over.load(Ordering::Relaxed) == 0 {
+                turn = turn.wrapping_mul(31).wrapping_add(17);
+                // One in five leaves at some moment, some of them while they wait.
+                let patience = if turn % 5 == 0 {
+                    Duration::from_millis(u64::try_from(turn % 900).unwrap_or(0))
+                } else {
+                    Duration::from_secs(90)
+                };
+                match tokio::time::timeout(patience, chat.try_send()).await {
+                    Ok(Ok(answer)) if answer.status != 200 => {
+                        *refused
+                            .lock()
+                            .unwrap()
+                            .entry(format!("{} {:?}", answer.status, answer.code()))
+                            .or_default() += 1;
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    // A proxy that is being started again refuses connections.
+                    Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(200)).await,
+                    Ok(Ok(_)) | Err(_) => {}
+                }
+            }
+        }
+    }));
+    let run = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let quiet = measured(&bench, "plan", Duration::from_secs(5)).await;
+        let most = || bench.upstream.most_in_flight("plan");
+        let mut peaks = vec![most()];
+        bench.upstream.forget_calls();
+        let before = bench.fleet.kill9("proxy-2");
+        let leader = wait_until(Duration::from_secs(10), "a leader", async || {
+            bench.fleet.stream_leader(Stream::Traffic).await.ok_or("none")
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let of_log = bench.fleet.kill9(&leader);
+        bench.fleet.restarted("proxy-2", before).await;
+        wait_until(Duration::from_secs(20), "the node of the log is back", async || {
+            let pid = bench.fleet.process(&leader).pid;
+            until(pid != of_log, || format!("still {pid}"))
+        })
+        .await;
+        // What the dead replica held is free again after its life.
+        tokio::time::sleep(SLOT_LIFE + Duration::from_secs(2)).await;
+        peaks.push(most());
+        let after = measured(&bench, "plan", Duration::from_secs(5)).await;
+        peaks.push(most());
+        over.store(1, Ordering::Relaxed);
+        (quiet, after, peaks)
+    };
+    let (_, (quiet, after, peaks)) = tokio::join!(clients, run);
+    let told = format!(
+        "at most {peaks:?} at once; before {} served in {:?}, mean {:?}: {:.2}; after {} in {:?}, mean {:?}: {:.2}; refused {:?}",
+        quiet.served,
+        quiet.took,
+        quiet.mean,
+        quiet.share(5.0),
+        after.served,
+        after.took,
+        after.mean,
+        after.share(5.0),
+        refused.lock().unwrap()
+    );
+    println!("{told}");
+    assert!(peaks.iter().all(|most| *most <= 5), "{told}");
+    assert!(quiet.share(5.0) >= 0.9, "{told}");
+    assert!(after.share(5.0) >= 0.9, "{told}");
+    // All is free in the end.
+    wait_until(Duration::from_secs(20), "nothing is in flight and all slots can be had", async || {
+        let answers: Vec<Answer> =
+            futures_util::future::join_all((0..5).map(|n| sent(bench.chat(1 + n % 3, MODEL)))).await;
+        until(answers.iter().all(|answer| answer.status == 200), || {
+            format!("{:?}", answers.iter().map(|a| a.status).collect::<Vec<_>>())
+        })
+    })
+    .await;
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_full_is_passed_over_and_a_pool_that_is_full_says_so_and_is_never_broken() {
+    let bench = bench(1).await;
+    let slow = || Source::default().then(streams(1, 700)).saying("slow");
+    account(&bench, "first", json!({"max_concurrent": 1}), json!({"priority": 10}), slow()).await;
+    account(&bench, "second", json!({"max_concurrent": 1}), json!({}), Source::default().saying("from the second"))
+        .await;
+    bench.configured().await;
+    let first = bench.chat(1, MODEL).with("messages", json!([{"role": "user", "content": "hold it"}]));
+    let holding = first.send();
+    let meanwhile = async {
+        wait_until(Duration::from_secs(5), "the first is full", async || {
+            until(bench.upstream.in_flight("first") == 1, || "not yet".to_owned())
+        })
+        .await;
+        let begun = Instant::now();
+        let answer = bench.chat(2, MODEL).served().await;
+        assert_eq!(answer.said(), "from the second");
+        assert!(begun.elapsed() < Duration::from_millis(600), "the first wasn't waited for: {:?}", begun.elapsed());
+        let story = bench.admin().history(answer.request()).await;
+        assert!(story.to_string().contains("concurrency"), "{:#}", *story);
+
+        // With nobody else there is 429 with a time to come back, or a place in the queue where the policy has one.
+        bench.admin().post("/accounts/second/disable", json!({})).await;
+        bench.configured().await;
+        let refused = bench.chat(3, MODEL).send().await;
+        assert_eq!((refused.status, refused.code().as_deref()), (429, Some("rate_limited")), "{}", refused.text());
+        assert!(refused.header("retry-after").is_some());
+        bench.admin().policy_of("global", json!({"request": {"queue_timeout_ms": 5_000}})).await;
+        bench.configured().await;
+        let queued = bench.chat(3, MODEL).served().await;
+        let story = bench.admin().history(queued.request()).await;
+        assert_eq!(story.attempts()[0].why, "room_freed", "{:#}", *story);
+    };
+    let (held, ()) = tokio::join!(holding, meanwhile);
+    assert_eq!(held.status, 200);
+    let live = bench.admin().source("account:1").await;
+    assert_eq!(live["live"]["scope"]["fail"].as_u64().unwrap_or(0), 0, "being full is no evidence: {live:#}");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_one_under_a_storm_of_429_serves_what_it_can_and_its_breaker_stays_closed() {
+    let bench = bench(1).await;
+    // Every second call is told to wait a second.
+    let storm = Source::default()
+        .times(1, &Reply::default())
+        .times(1, &Reply::error(429, "rate_limit_exceeded").header("retry-after", "1"))
+        .over_again();
+    account(&bench, "only", json!({"max_concurrent": 4}), json!({}), storm).await;
+    bench.configured().await;
+    let begun = Instant::now();
+    let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
+    let answers = futures_util::future::join_all((0..60_usize).map(|n| {
+        let chat = bench.chat(1 + n % 3, MODEL);
+        async move {
+            tokio::time::sleep(Duration::from_millis(u64::try_from(n).unwrap_or(0) * 100)).await;
+            chat.send().await
+        }
+    }))
+    .await;
+    for answer in &answers {
+        *statuses.entry(answer.status).or_default() += 1;
+        assert!(matches!(answer.status, 200 | 429), "{}: {}", answer.status, answer.text());
+    }
+    println!("{statuses:?} in {:?}", begun.elapsed());
+    assert!(statuses[&200] >= 5, "it serves what it can: {statuses:?}");
+    let live = bench.admin().source("account:1").await;
+    assert_eq!(live["live"]["scope"]["breaker"], "closed", "{live:#}");
+    // Drained, and the upstream well again, it has all of its weight.
+    bench.upstream.set_source("only", Source::default());
+    wait_until(Duration::from_secs(15), "its weight is back", async || {
+        let answer = bench.chat(1, MODEL).send().await;
+        let live = bench.admin().source("account:1").await;
+        let factors = live["models"][0]["factors"].clone();
+        until(answer.status == 200 && factors["load"] == 100 && factors["health"] == 100, || format!("{factors}"))
+    })
+    .await;
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_accounts_are_blocked_and_one_is_free() {
+    let bench = bench(1).await;
+    for n in 1..=10 {
+        let limited = Reply::error(429, "rate_limit_exceeded").header("retry-after", "3600");
+        account(&bench, &format!("b{n}"), json!({"max_concurrent": 2}), json!({}), Source::default().then(limited))
+            .await;
+    }
+    account(&bench, "free", json!({"max_concurrent": 2}), json!({}), Source::default().saying("from the free one"))
+        .await;
+    bench.configured().await;
+    for n in 0..30 {
+        let conversation = json!([{"role": "user", "content": format!("conversation {n}")}]);
+        let answer = bench.chat(1 + n % 3, MODEL).with("messages", conversation).served().await;
+        assert_eq!(answer.said(), "from the free one");
+    }
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conversations_stay_on_their_account_and_move_once_when_it_dies() {
+    let bench = bench(1).await;
+    for n in 1..=4 {
+        let source = Source::default().with_key(format!("token-a{n}")).saying(format!("from a{n}"));
+        account(&bench, &format!("a{n}"), json!({}), json!({}), source).await;
+    }
+    bench.configured().await;
+    let turn = async |proxy: usize, conversation: &str, length: usize| {
+        let mut messages =
+            vec![json!({"role": "system", "content": "be brief"}), json!({"role": "user", "content": conversation})];
+        for n in 0..length {
+            messages.push(json!({"role": "assistant", "content": format!("answer {n}")}));
+            messages.push(json!({"role": "user", "content": format!("and {n}?")}));
+        }
+        bench.chat(proxy, MODEL).with("messages", messages).served().await.said()
+    };
+    // Two that begin at different accounts.
+    let one = turn(1, "the first one", 0).await;
+    let mut name = String::new();
+    let mut other = one.clone();
+    for n in 0..40 {
+        if other != one {
+            break;
+        }
+        name = format!("another one, {n}");
+        other = turn(1, &name, 0).await;
+    }
+    assert_ne!(one, other, "conversations are spread");
+    for length in 1..8 {
+        assert_eq!(turn(1 + length % 3, "the first one", length).await, one);
+        assert_eq!(turn(1 + (length + 1) % 3, &name, length).await, other);
+    }
+    // A header goes before what it begins with.
+    let named = |proxy: usize, text: &str| {
+        bench
+            .chat(proxy, MODEL)
+            .header("x-waybill-session", "s-1")
+            .with("messages", json!([{"role": "user", "content": text}]))
+    };
+    let home = named(1, "a").served().await.said();
+    for n in 0..6 {
+        assert_eq!(named(1 + n % 3, &format!("text {n}")).served().await.said(), home);
+    }
+
+    // The account of the first dies for good.
+    let dead = one.trim_start_matches("from ").to_owned();
+    let gone = Reply::json(403, json!({"error": {"code": "account_deactivated", "message": "deactivated"}}));
+    bench.upstream.set_source(&dead, Source::default().then(gone));
+    let moved = turn(1, "the first one", 8).await;
+    assert_ne!(moved, one);
+    for length in 9..15 {
+        assert_eq!(turn(1 + length % 3, "the first one", length).await, moved, "it moves once");
+    }
+    // Well again, it doesn't take the conversation back.
+    bench.upstream.set_source(&dead, Source::default().saying(&one));
+    bench.admin().post(&format!("/sources/account:{dead}/lift"), json!({})).await;
+    bench.configured().await;
+    for length in 15..18 {
+        assert_eq!(turn(1 + length % 3, "the first one", length).await, moved);
+        assert_eq!(turn(1 + length % 3, &name, length).await, other, "the other one stays where it is");
+    }
+    let metrics = bench.fleet.metrics("proxy-1").await;
+    assert!(metrics.contains("waybill_sticky_total{outcome=\"rebind\"} "), "{metrics}");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_and_their_users_are_limited_over_the_fleet_and_told_when_to_come_back() {
+    let bench = bench(1).await;
+    bench.channel("main", &[MODEL], 0, Source::default().then(streams(1, 500))).await;
+    let few =
+        bench.admin().key_with(json!({"name": "few", "group": "default", "limits": {"requests_per_minute": 6}})).await;
+    let users = bench
+        .admin()
+        .key_with(json!({"name": "users", "group": "default", "user_limits": {"max_concurrent": 1}}))
+        .await;
+    bench.configured().await;
+    let with = |proxy: usize, key: &str| Chat::new(bench.fleet.http(), bench.fleet.proxy(proxy), key, MODEL);
+    let answers: Vec<Answer> = futures_util::future::join_all((0..18).map(|n| sent(with(1 + n % 3, &few)))).await;
+    let served = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(served, 6, "six a minute, whichever replicas are asked");
+    for answer in answers.iter().filter(|answer| answer.status != 200) {
+        assert_eq!((answer.status, answer.code().as_deref()), (429, Some("rate_limited")));
+        let after: u64 = answer.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
+        assert!((1..=63).contains(&after), "{after}");
+        assert!(answer.text().contains("6 requests a minute"), "{}", answer.text());
+    }
+
+    let of = async |proxy: usize, user: &str| with(proxy, &users).with("user", user).send().await.status;
+    let (one, two, three, other) = tokio::join!(of(1, "ann"), of(2, "ann"), of(3, "ann"), of(2, "bob"));
+    let mut of_ann = [one, two, three];
+    of_ann.sort_unstable();
+    assert_eq!((of_ann, other), ([200, 429, 429], 200));
+    assert_eq!(of(3, "ann").await, 200, "her first request has ended");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_store_a_limit_holds_as_its_policy_says() {
+    let bench = bench(1).await;
+    account(&bench, "plan", json!({"max_concurrent": 6}), json!({}), Source::default().then(streams(1, 400))).await;
+    bench.configured().await;
+    assert_eq!(bench.chat(1, MODEL).send().await.status, 200);
+    let most_with = async |policy: &str| {
+        bench.admin().policy_of("global", json!({"request": {"on_outage": policy}})).await;
+        bench.configured().await;
+        bench.fleet.take_away("nats-server");
+        // What was held before has lapsed.
+        tokio::time::sleep(SLOT_LIFE + Duration::from_secs(3)).await;
+        bench.upstream.forget_calls();
+        let answers = futures_util::future::join_all((0..30).map(|n| sent(bench.chat(1 + n % 3, MODEL)))).await;
+        let served = answers.iter().filter(|answer| answer.status == 200).count();
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 429)), "{policy}");
+        let most = bench.upstream.most_in_flight("plan");
+        bench.fleet.give_back();
+        for role in ["proxy-1", "proxy-2", "proxy-3", "admin-1"] {
+            bench.fleet.ready(role).await;
+        }
+        (most, served)
+    };
+    let (most, served) = most_with("share").await;
+    assert!(most <= 6 && served >= 3, "{most} at once, {served} served");
+    let (most, served) = most_with("closed").await;
+    assert_eq!((most, served), (0, 0));
+    let (most, served) = most_with("open").await;
+    assert!(most > 6 && served == 30, "{most} at once, {served} served");
+    bench.fleet.stop().await;
+}
