@@ -134,8 +134,13 @@ impl Rate {
 
     fn search(&self, offset: u32, now: Instant) -> Option<u32> {
         let keys = self.per_minute.div_ceil(self.chunk());
+        // Also keys of a limit that was another count while they live.
+        let living = self.living.values().filter(|living| !living.gone && living.lapses > now).map(|l| l.units);
+        let claiming = self.claiming.keys().map(|n| self.units(*n));
+        let room = self.per_minute.saturating_sub(living.chain(claiming).sum());
         let free = |n: &u32| {
-            !self.claiming.contains_key(n)
+            self.units(*n) <= room
+                && !self.claiming.contains_key(n)
                 && self.living.get(n).is_none_or(|living| living.gone || living.lapses <= now)
                 && self.suspects.get(n).is_none_or(|until| *until <= now)
         };

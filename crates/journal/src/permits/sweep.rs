@@ -1,16 +1,19 @@
 //! What is done once a second: what has lapsed is forgotten, and what nobody wakes up for is looked at.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::rate::Unused;
 use super::{Inner, Subject, key};
 use crate::keyed::{Bucket, Held};
 
 const EVERY: Duration = Duration::from_secs(1);
+/// Subjects that are looked at in one piece.
+const AT_ONCE: usize = 256;
 
 impl Inner {
     pub(super) fn sweep_always(self: &Arc<Self>) {
@@ -30,20 +33,38 @@ impl Inner {
     }
 
     fn sweep(self: &Arc<Self>, second: u64) {
-        let now = tokio::time::Instant::now();
+        {
+            let mut state = self.state.lock();
+            self.tend_store(&mut state, second);
+            self.pump_all(&mut state);
+        }
+        let mut last = None;
+        while let Some(subject) = self.tidy_after(last.as_ref()) {
+            last = Some(subject);
+        }
+    }
+
+    /// Tidies some subjects after one, so that no request waits long for it; the last of them, if there was any.
+    fn tidy_after(self: &Arc<Self>, last: Option<&Subject>) -> Option<Subject> {
+        let now = Instant::now();
         let mut state = self.state.lock();
-        self.tend_store(&mut state, second);
-        let mut unused = Vec::new();
-        for (subject, pool) in &mut state.pools {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut empty = Vec::new();
+        let mut reached = None;
+        for (subject, pool) in state.pools.range_mut((after, Bound::Unbounded)).take(AT_ONCE) {
             pool.slots.tidy(now);
-            unused.extend(pool.rate.tidy(now).into_iter().map(|unused| (subject.clone(), unused)));
+            for unused in pool.rate.tidy(now) {
+                self.tasks.spawn(self.clone().give_back(subject.clone(), unused));
+            }
+            if pool.slots.is_empty() && pool.rate.is_empty() {
+                empty.push(subject.clone());
+            }
+            reached = Some(subject.clone());
         }
-        self.pump_all(&mut state);
-        state.pools.retain(|_, pool| !(pool.slots.is_empty() && pool.rate.is_empty()));
-        drop(state);
-        for (subject, unused) in unused {
-            self.tasks.spawn(self.clone().give_back(subject, unused));
+        for subject in empty {
+            state.pools.remove(&subject);
         }
+        reached
     }
 
     async fn give_back(self: Arc<Self>, subject: Subject, unused: Unused) {

@@ -69,6 +69,28 @@ async fn an_unused_permit_serves_the_next_request_or_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_of_a_minute_may_be_lowered_and_raised() {
+    let fleet = Fleet::of(2).await;
+    let take = async |replica: usize, per_minute: u32| {
+        fleet.replicas[replica].permits.rate(&account(), limit(per_minute), AVAILABLE).await
+    };
+    for n in 0..400 {
+        take(n % 2, 600).await.unwrap();
+    }
+    sleep(Duration::from_millis(10)).await;
+    take(0, 300).await.unwrap_err();
+    // Keys of 601 a minute are larger than those of 600.
+    let mut more = 0;
+    while take(more % 2, 601).await.is_ok() {
+        more += 1;
+    }
+    assert!(more <= 201, "{more} more than 400 of 601");
+    sleep(Duration::from_secs(63)).await;
+    take(1, 300).await.unwrap();
+    fleet.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_leaves_while_it_waits_uses_nothing() {
     let fleet = Fleet::of(1).await;
     let replica = &fleet.replicas[0];
