@@ -217,7 +217,7 @@ impl Permits {
     }
 
     /// As [`Permits::slot`], waiting up to `wait`. Those who wait in this replica are served in the order in which they
-    /// came.
+    /// came. Without any wait a claim under way is still waited for, but other replicas aren't told that slots are wanted.
     ///
     /// # Errors
     /// [`Full`] when there was none in that time.

@@ -23,7 +23,9 @@ impl Inner {
             let serial = state.next();
             self.claim(serial, 1).written()
         };
+        let mut written = false;
         while self.wants_mark(&subject).await {
+            written = true;
             self.counters.marks.add();
             let life = Some(self.settings.demand_life);
             let write = self.keyed.write(Bucket::Permits, &key, value.clone(), Held::Anything, life);
@@ -39,9 +41,12 @@ impl Inner {
                 () = sleep(self.settings.demand_life / 2) => {}
             }
         }
-        let deleted = timeout(DEADLINE, self.keyed.delete(Bucket::Permits, &key, Held::Anything)).await;
-        if !matches!(deleted, Ok(Ok(()))) {
-            tracing::debug!(key, "a demand mark lapses by itself");
+        // Who left at once has told nobody.
+        if written {
+            let deleted = timeout(DEADLINE, self.keyed.delete(Bucket::Permits, &key, Held::Anything)).await;
+            if !matches!(deleted, Ok(Ok(()))) {
+                tracing::debug!(key, "a demand mark lapses by itself");
+            }
         }
         let mut state = self.state.lock();
         state.pool(&subject).slots.marking = None;

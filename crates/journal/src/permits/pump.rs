@@ -111,7 +111,7 @@ impl Inner {
     fn begin_marking(self: &Arc<Self>, state: &mut State, subject: &Subject, now: Instant) {
         let slots = &mut state.pool(subject).slots;
         let wants = !slots.waiters.is_empty() && slots.awaited() == 0 && slots.others_hold(now);
-        if wants && slots.marking.is_none() {
+        if wants && slots.marking.is_none() && !self.stop.is_cancelled() {
             let wake = Arc::default();
             slots.marking = Some(Arc::clone(&wake));
             self.tasks.spawn(self.clone().mark(subject.clone(), wake));
