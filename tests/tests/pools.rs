@@ -341,6 +341,30 @@ async fn conversations_stay_on_their_account_and_move_once_when_it_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_has_spent_its_window_goes_elsewhere_and_others_do_not() {
+    let bench = bench(1).await;
+    let window = json!({"session_window": {"usd": 0.001, "seconds": 3600}, "priority": 10});
+    account(&bench, "plan", json!({}), window, Source::default().saying("from the plan")).await;
+    account(&bench, "spare", json!({}), json!({}), Source::default().saying("from the spare")).await;
+    // A chat of some ten tokens costs about the whole window.
+    bench.admin().put("/prices", json!({"model": MODEL, "input_usd": 100.0, "output_usd": 100.0})).await;
+    bench.configured().await;
+    let ask = |proxy: usize, session: &str| bench.chat(proxy, MODEL).header("x-waybill-session", session);
+    assert_eq!(ask(1, "one").served().await.said(), "from the plan");
+    // What went through one replica is known at the others within a second or so.
+    let moved = wait_until(Duration::from_secs(10), "the session has spent its window", async || {
+        let answer = ask(2, "one").served().await;
+        if answer.said() == "from the spare" { Ok(answer) } else { Err(answer.said()) }
+    })
+    .await;
+    let story = bench.admin().history(moved.request()).await;
+    assert!(story.to_string().contains("session_window"), "{:#}", *story);
+    assert_eq!(ask(3, "one").served().await.said(), "from the spare");
+    assert_eq!(ask(3, "two").served().await.said(), "from the plan", "another session has its own window");
+    bench.fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_and_their_users_are_limited_over_the_fleet_and_told_when_to_come_back() {
     let bench = bench(1).await;
     bench.channel("main", &[MODEL], 0, Source::default().then(streams(1, 500))).await;

@@ -231,10 +231,11 @@ impl Machine {
                 SkipReason::SoftBlocked if !candidate.last_resort && !asked_before => {
                     self.defer(candidate);
                 }
-                SkipReason::Concurrency | SkipReason::Rpm => {
+                why if why.is_full() => {
                     self.skips.push(Skip { source, why });
                     self.met_full.push(source);
-                    if !asked_before {
+                    // A session's window takes hours to pass.
+                    if !asked_before && why != SkipReason::SessionWindow {
                         self.full.push(candidate);
                     }
                 }

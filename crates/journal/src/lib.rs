@@ -15,6 +15,7 @@ pub mod permits;
 pub mod presence;
 pub mod resume;
 pub mod settle;
+pub mod spending;
 pub mod sticky;
 
 use std::sync::Arc;

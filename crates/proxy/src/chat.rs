@@ -369,9 +369,10 @@ async fn prepare(
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
     let held = match held {
         Some(held) => held,
-        None if usable.entity.limits().is_unlimited() => Held::default(),
+        None if usable.entity.limits().is_unlimited() && usable.entity.session_window().is_none() => Held::default(),
         None => {
-            let entered = replica.gates.enter(&usable.entity, course.policy().on_outage, Patience::None);
+            let entered =
+                replica.gates.enter(&usable.entity, wanted.spender(replica), course.policy().on_outage, Patience::None);
             let held = Box::pin(entered).await.map_err(|no| {
                 replica.metrics.full(no.why);
                 no.why
@@ -424,7 +425,7 @@ pub(crate) async fn room(
     let (candidates, entities): (Vec<&Candidate>, Vec<SourceEntity>) =
         full.iter().filter_map(|candidate| Some((candidate, wanted.entity(replica, route, candidate).ok()?))).unzip();
     let wait = until.saturating_sub(record.now());
-    let free = replica.gates.first_free(&entities, course.policy().on_outage, wait);
+    let free = replica.gates.first_free(&entities, wanted.spender(replica), course.policy().on_outage, wait);
     let found = replica.stopping().run_until_cancelled(free).await?;
     let at = found.and_then(|(at, held)| Some(((*candidates.get(at)?).clone(), held)));
     Some(at.map_or(Room::Nowhere, |(candidate, held)| Room::At(Box::new(candidate), held)))

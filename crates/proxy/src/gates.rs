@@ -9,10 +9,12 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::task::TaskTracker;
 use waybill_domain::catalog::SourceEntity;
-use waybill_event::Source;
-use waybill_event::config::{Limits, OnOutage};
+use waybill_event::config::{Limits, OnOutage, SessionWindow};
 use waybill_event::selection::SkipReason;
+use waybill_event::{LogTime, NanoUsd, Source};
 use waybill_journal::permits::{self, Permits, RatePermit, Seen, ShareFloor, Slot, Subject};
+use waybill_journal::spending::Spending;
+use waybill_journal::sticky::SessionKey;
 
 /// After how long it is worth coming back where something is full, if nothing more is known.
 const COME_BACK: Duration = Duration::from_secs(1);
@@ -48,14 +50,24 @@ pub enum Patience {
 #[derive(Clone)]
 pub struct Gates {
     permits: Permits,
+    spending: Spending,
     tasks: TaskTracker,
+}
+
+/// The session that asks, and when, for limits of what a session may spend.
+#[derive(Debug, Clone, Copy)]
+pub struct Spender {
+    /// The session.
+    pub session: SessionKey,
+    /// Now.
+    pub now: LogTime,
 }
 
 impl Gates {
     /// Gates that take these permits. What is given back a moment later waits in `tasks`.
     #[must_use]
-    pub const fn new(permits: Permits, tasks: TaskTracker) -> Self {
-        Self { permits, tasks }
+    pub const fn new(permits: Permits, spending: Spending, tasks: TaskTracker) -> Self {
+        Self { permits, spending, tasks }
     }
 
     /// The upstream was left in the middle of its answer: to it the request may still be in flight for a moment.
@@ -84,12 +96,39 @@ impl Gates {
     ///
     /// # Errors
     /// [`No`].
-    pub async fn enter(&self, entity: &SourceEntity, on_outage: OnOutage, patience: Patience) -> Result<Held, No> {
+    pub async fn enter(
+        &self,
+        entity: &SourceEntity,
+        spender: Option<Spender>,
+        on_outage: OnOutage,
+        patience: Patience,
+    ) -> Result<Held, No> {
         let limits = entity.limits();
-        if limits.is_unlimited() {
-            return Ok(Held::default());
+        let (held, used) = if limits.is_unlimited() {
+            (Held::default(), None)
+        } else {
+            self.take_both(&Subject::from(entity.source()), limits, on_outage, patience).await?
+        };
+        if let Some(Spender { session, now }) = spender
+            && let Some(SessionWindow { limit, seconds }) = entity.session_window()
+        {
+            let window = Duration::from_secs(seconds.into());
+            if self.spending.spent(&session, entity.source(), window, now) >= limit {
+                // What the gates before have given goes back.
+                if let Some(permit) = used {
+                    permit.unused();
+                }
+                return Err(No { why: SkipReason::SessionWindow, retry_after: COME_BACK });
+            }
         }
-        self.take(&Subject::from(entity.source()), limits, on_outage, patience).await
+        Ok(held)
+    }
+
+    /// A session has spent something on a source.
+    pub fn spent(&self, entity: &SourceEntity, Spender { session, now }: Spender, amount: NanoUsd) {
+        if let Some(SessionWindow { seconds, .. }) = entity.session_window() {
+            self.spending.add(&session, entity.source(), Duration::from_secs(seconds.into()), amount, now);
+        }
     }
 
     /// Takes what a subject's limits ask for, one gate after the other.
@@ -103,6 +142,16 @@ impl Gates {
         on_outage: OnOutage,
         patience: Patience,
     ) -> Result<Held, No> {
+        self.take_both(subject, limits, on_outage, patience).await.map(|(held, _)| held)
+    }
+
+    async fn take_both(
+        &self,
+        subject: &Subject,
+        limits: Limits,
+        on_outage: OnOutage,
+        patience: Patience,
+    ) -> Result<(Held, Option<RatePermit>), No> {
         let on_outage = policy(on_outage);
         let wait = match patience {
             Patience::None => Duration::ZERO,
@@ -115,26 +164,28 @@ impl Gates {
             },
             None => None,
         };
-        if let Some(most) = limits.requests_per_minute.and_then(NonZeroU32::new) {
-            let _used: RatePermit = match self.permits.rate(subject, most, on_outage).await {
-                Ok(permit) => permit,
+        let used = match limits.requests_per_minute.and_then(NonZeroU32::new) {
+            Some(most) => match self.permits.rate(subject, most, on_outage).await {
+                Ok(permit) => Some(permit),
                 // The slot goes back as it is dropped.
                 Err(spent) => return Err(No { why: SkipReason::Rpm, retry_after: spent.retry_after }),
-            };
-        }
-        Ok(Held { slot })
+            },
+            None => None,
+        };
+        Ok((Held { slot }, used))
     }
 
     /// Waits for room at any of these, at most so long; the first one that has it, with what it gave.
     pub async fn first_free(
         &self,
         full: &[SourceEntity],
+        spender: Option<Spender>,
         on_outage: OnOutage,
         wait: Duration,
     ) -> Option<(usize, Held)> {
         let ask = async |at: usize, entity: &SourceEntity| {
             loop {
-                match self.enter(entity, on_outage, Patience::Within(wait)).await {
+                match self.enter(entity, spender, on_outage, Patience::Within(wait)).await {
                     Ok(held) => return (at, held),
                     Err(No { why: SkipReason::Concurrency, .. }) => {}
                     Err(No { retry_after, .. }) => tokio::time::sleep(retry_after).await,

@@ -118,8 +118,10 @@ pub struct Record {
     awaited: Option<u64>,
     /// What the served attempt holds of limits until its upstream's answer has been read to its end.
     parting: Held,
-    /// The conversation it is of, and where that belongs.
-    session: Option<(Session, Source)>,
+    /// The conversation it is of.
+    session: Option<Session>,
+    /// Where that belongs.
+    home: Option<Source>,
     /// Nothing more is to be written: before the admission, and after the end.
     closed: bool,
 }
@@ -158,6 +160,7 @@ impl Record {
             awaited: None,
             parting: Held::default(),
             session: None,
+            home: None,
             closed: true,
         }
     }
@@ -167,9 +170,9 @@ impl Record {
         self.parting = Held::default();
     }
 
-    /// The request is of a conversation that belongs somewhere.
-    pub const fn belongs(&mut self, session: Option<(Session, Source)>) {
-        self.session = session;
+    /// The request is of a conversation, which belongs somewhere.
+    pub const fn belongs(&mut self, session: Option<Session>, home: Option<Source>) {
+        (self.session, self.home) = (session, home);
     }
 
     /// The request is no longer needed but to compare with: only a small one is kept for that.

@@ -15,6 +15,7 @@ use waybill_journal::log::Log;
 use waybill_journal::outbox::{BatchLimits, Outbox, OutboxConfig, Publisher};
 use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
+use waybill_journal::spending::Spending;
 use waybill_journal::sticky::Bindings;
 use waybill_proxy::gates::Gates;
 use waybill_proxy::probes::Probes;
@@ -151,6 +152,7 @@ impl Proxy {
         let probes = Probes::start(&journal, &process.name, process.boot, &process.tracker, &process.stop);
         let tokens = Tokens::new(&journal, process.name.clone(), process.tracker.clone());
         let clock = process.clock.clone();
+        let spending = Spending::start(journal.keyed.clone(), process.boot, &process.tracker, &process.stop);
         let bindings = Bindings::start(journal.keyed.clone(), &process.tracker, &process.stop);
         let replica = Replica::new(Parts {
             outbox: outbox.clone(),
@@ -160,7 +162,7 @@ impl Proxy {
             dispatcher: Dispatcher::within(Arc::new(Shared(Arc::clone(&wire)))),
             probes,
             tokens,
-            gates: Gates::new(permits, process.tracker.clone()),
+            gates: Gates::new(permits, spending, process.tracker.clone()),
             bindings,
             limits: Limits::default(),
             recording: self.ground.setting.recording,

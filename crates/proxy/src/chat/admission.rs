@@ -32,7 +32,7 @@ use crate::answer::{Ids, Refusal};
 use crate::chat::room;
 use crate::course::{Course, Wish};
 use crate::emit::EmitError;
-use crate::gates::Held;
+use crate::gates::{Held, Spender};
 use crate::inbound::{Wishes, discard_refused, read_body, token};
 use crate::metrics::Unacknowledged;
 use crate::record::{Record, Story};
@@ -97,6 +97,11 @@ impl Wanted {
     ) -> Result<SourceEntity, SkipReason> {
         let now = (replica.clock)().ok_or(SkipReason::NotAuthorised)?;
         self.ability(&replica.snapshot(), route, candidate, now).map(|ability| ability.entity)
+    }
+
+    /// Who spends what the request costs.
+    pub(super) fn spender(&self, replica: &Replica) -> Option<Spender> {
+        Some(Spender { session: self.session?.key, now: (replica.clock)()? })
     }
 
     fn ability(
@@ -351,7 +356,7 @@ impl Parts<'_> {
             wanted.body.clone(),
             self.arrived,
         ));
-        record.belongs(wanted.session.zip(course.present().home()));
+        record.belongs(wanted.session, course.present().home());
         let first_use = course.take_first_use();
         // Where the log must have the admission first, the source is chosen after it, by what is known then.
         let acked = replica.recording.durability == Durability::Acked;

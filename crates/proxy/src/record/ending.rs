@@ -9,8 +9,9 @@ use waybill_event::selection::{Next, SkipReason};
 use waybill_event::traffic::{AttemptFinished, FinalState, RequestFinished};
 use waybill_wire::usage::Usage;
 
-use super::{Heard, Record, drafts};
+use super::{Heard, Record, Running, drafts};
 use crate::emit::Drafts;
+use crate::gates::Spender;
 use crate::metrics::Ended;
 use crate::sessions;
 
@@ -36,10 +37,11 @@ impl Record {
             self.parting = std::mem::take(&mut running.held);
             let source = running.order.candidate.source;
             self.served = Some(source);
-            if let Some((session, home)) = &self.session {
-                let was_full = self.machine.was_full(*home);
-                sessions::served(&self.replica.bindings, session, *home, source.source, was_full);
+            if let (Some(session), Some(home)) = (&self.session, self.home) {
+                let was_full = self.machine.was_full(home);
+                sessions::served(&self.replica.bindings, session, home, source.source, was_full);
             }
+            self.spent(&running);
             let finished = AttemptFinished {
                 kind: FailureKind::Success,
                 status: heard.status,
@@ -51,6 +53,18 @@ impl Record {
             self.release(running);
         }
         self.close_at(now, drafts, FinalState::Succeeded, 200, None);
+    }
+
+    /// What an answer cost is its session's, where an account limits what sessions spend.
+    fn spent(&self, running: &Running) {
+        let limited = running.entity.session_window().is_some();
+        let (Some(usage), Some(session), true) = (&self.usage, &self.session, limited) else { return };
+        let snapshot = self.replica.snapshot.load();
+        let price = snapshot.catalog().prices.get(&*running.order.candidate.upstream_model);
+        if let (Some(price), Some(now)) = (price, (self.replica.clock)()) {
+            let spender = Spender { session: session.key, now };
+            self.replica.gates.spent(&running.entity, spender, price.of(usage));
+        }
     }
 
     /// The stream broke after its first content.

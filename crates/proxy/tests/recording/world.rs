@@ -23,6 +23,7 @@ use waybill_event::{
 use waybill_journal::memory::Memory;
 use waybill_journal::outbox::{Outbox, OutboxConfig, Retry};
 use waybill_journal::permits::{Permits, Settings};
+use waybill_journal::spending::Spending;
 use waybill_journal::sticky::Bindings;
 use waybill_journal::{Expect, Journal, Record, Stream};
 use waybill_proxy::gates::Gates;
@@ -109,6 +110,7 @@ impl World {
         let permits = Journal { keyed: Arc::new(silent), ..journal.clone() };
         let probes = Probes::start(&permits, outbox.producer(), boot, &tasks, &stop);
         let tokens = Tokens::new(&permits, outbox.producer().clone(), tasks.clone());
+        let spending = Spending::start(permits.keyed.clone(), boot, &tasks, &stop);
         let gates = Gates::new(
             Permits::start(
                 permits.keyed.clone(),
@@ -119,6 +121,7 @@ impl World {
                 &stop,
                 Settings::default(),
             ),
+            spending,
             tasks.clone(),
         );
         let bindings = Bindings::start(permits.keyed.clone(), &tasks, &stop);

@@ -17,6 +17,7 @@ use waybill_event::failure::Strength;
 use waybill_journal::outbox::{Outbox, OutboxConfig};
 use waybill_journal::permits::{self, Permits};
 use waybill_journal::presence::Report;
+use waybill_journal::spending::Spending;
 use waybill_journal::sticky::Bindings;
 use waybill_journal_nats::Connection;
 use waybill_proxy::gates::Gates;
@@ -88,6 +89,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
             ..permits::Settings::default()
         },
     );
+    let spending = Spending::start(journal.keyed.clone(), boot, &booted.tasks, &following);
     let bindings = Bindings::start(journal.keyed.clone(), &booted.tasks, &following);
     let replica = Replica::new(Parts {
         outbox: outbox.clone(),
@@ -97,7 +99,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         dispatcher: Dispatcher::new(&DispatchConfig::default())?,
         probes,
         tokens,
-        gates: Gates::new(permits, booted.tasks.clone()),
+        gates: Gates::new(permits, spending, booted.tasks.clone()),
         bindings,
         recording: booted.config.proxy.recording(),
         limits: Limits { max_body_bytes: booted.config.proxy.max_body_bytes, ..Limits::default() },

@@ -1,0 +1,219 @@
+//! What sessions have spent on accounts within a rolling time. Each replica writes what went through it, at most once a
+//! second for each session, and knows by watch what went through the others; asking costs no call. What is spent in the
+//! last second elsewhere isn't known yet, so that a limit may be exceeded by what was under way.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use waybill_event::{Boot, LogTime, NanoUsd, Source};
+
+use crate::keyed::{Bucket, Held, Keyed, Watched};
+use crate::sticky::SessionKey;
+
+/// Prefix of the keys.
+const PREFIX: &str = "spend.";
+/// Parts of a window: an amount leaves it with its part.
+const PARTS: u32 = 60;
+/// Between two writes of one session.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Time the store gets.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Sessions whose spending a replica knows; what comes beyond is not limited.
+const MOST: usize = 100_000;
+
+/// Amounts by the millisecond at which their part begins.
+type Amounts = BTreeMap<i64, i64>;
+
+#[derive(Default)]
+struct State {
+    /// By session and account, then by who wrote it.
+    spent: HashMap<String, HashMap<String, Amounts>>,
+    /// What this replica has to write, and how long it is to live.
+    dirty: HashMap<String, Duration>,
+}
+
+/// The spending of sessions, as this replica knows it. Clones are handles of the same.
+#[derive(Clone)]
+pub struct Spending {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    keyed: Arc<dyn Keyed>,
+    own: String,
+    state: Mutex<State>,
+}
+
+fn name(session: &SessionKey, source: Source) -> String {
+    format!("{session}.{}", source.to_string().replace(':', "."))
+}
+
+/// The length of a window's part, in milliseconds.
+fn part_ms(window: Duration) -> i64 {
+    i64::try_from((window / PARTS).as_millis()).unwrap_or(i64::MAX).max(1)
+}
+
+impl Spending {
+    /// Starts watching and writing, in tasks of `tasks` that end with `stop`.
+    #[must_use]
+    pub fn start(keyed: Arc<dyn Keyed>, boot: Boot, tasks: &TaskTracker, stop: &CancellationToken) -> Self {
+        let inner = Arc::new(Inner { keyed, own: boot.to_string(), state: Mutex::default() });
+        let (watching, end) = (inner.clone(), stop.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                biased;
+                () = end.cancelled() => {}
+                () = watching.watch() => {}
+            }
+        });
+        let (writing, end) = (inner.clone(), stop.clone());
+        tasks.spawn(async move {
+            while end.run_until_cancelled(tokio::time::sleep(WRITE_EVERY)).await.is_some() {
+                writing.write().await;
+            }
+            // The last second's is written all the same, as far as the store is there.
+            let _as_far_as_it_comes = tokio::time::timeout(DEADLINE, writing.write()).await;
+        });
+        Self { inner }
+    }
+
+    /// What a session has spent on a source within a window that ends now.
+    #[must_use]
+    pub fn spent(&self, session: &SessionKey, source: Source, window: Duration, now: LogTime) -> NanoUsd {
+        let state = self.inner.state.lock();
+        let Some(writers) = state.spent.get(&name(session, source)) else { return NanoUsd(0) };
+        let since = now.as_millis().saturating_sub(i64::try_from(window.as_millis()).unwrap_or(i64::MAX));
+        let amounts = writers.values().flat_map(|amounts| amounts.range(since..).map(|(_, amount)| *amount));
+        NanoUsd(amounts.fold(0, i64::saturating_add))
+    }
+
+    /// A session has spent something on a source.
+    pub fn add(&self, session: &SessionKey, source: Source, window: Duration, amount: NanoUsd, now: LogTime) {
+        if amount <= NanoUsd(0) {
+            return;
+        }
+        let name = name(session, source);
+        let mut state = self.inner.state.lock();
+        if state.spent.len() >= MOST && !state.spent.contains_key(&name) {
+            return;
+        }
+        let part = part_ms(window);
+        // An amount counts from the end of its part on, so that none leaves the window early.
+        let at = now.as_millis().div_euclid(part).saturating_add(1).saturating_mul(part);
+        let since = now.as_millis().saturating_sub(i64::try_from(window.as_millis()).unwrap_or(i64::MAX));
+        let own = state.spent.entry(name.clone()).or_default().entry(self.inner.own.clone()).or_default();
+        own.retain(|at, _| *at >= since);
+        let sum = own.entry(at).or_default();
+        *sum = sum.saturating_add(amount.0);
+        state.dirty.insert(name, window + window / PARTS);
+    }
+}
+
+impl Inner {
+    fn key(&self, name: &str) -> String {
+        format!("{PREFIX}{name}.{}", self.own)
+    }
+
+    async fn write(&self) {
+        let due: Vec<(String, Bytes, Duration)> = {
+            let mut state = self.state.lock();
+            let State { spent, dirty } = &mut *state;
+            let amounts = |name: &String| spent.get(name).and_then(|writers| writers.get(&self.own));
+            let value = |amounts: &Amounts| serde_json::to_vec(amounts).map(Bytes::from).ok();
+            let due = dirty.drain();
+            due.filter_map(|(name, life)| Some((name.clone(), value(amounts(&name)?)?, life))).collect()
+        };
+        let mut failed = HashSet::new();
+        for (name, value, life) in &due {
+            let key = self.key(name);
+            let write = self.keyed.write(Bucket::Sticky, &key, value.clone(), Held::Anything, Some(*life));
+            if !matches!(tokio::time::timeout(DEADLINE, write).await, Ok(Ok(_))) {
+                failed.insert(name.clone());
+            }
+        }
+        if !failed.is_empty() {
+            let mut state = self.state.lock();
+            for (name, _, life) in due.into_iter().filter(|(name, ..)| failed.contains(name)) {
+                state.dirty.entry(name).or_insert(life);
+            }
+        }
+    }
+
+    async fn watch(&self) {
+        let mut changes = self.keyed.watch(Bucket::Sticky);
+        while let Some(change) = changes.next().await {
+            match change {
+                Ok(Watched::Put(entry)) => {
+                    let Some((name, writer)) = parts(&entry.key) else { continue };
+                    let Ok(amounts) = serde_json::from_slice::<Amounts>(&entry.value) else { continue };
+                    let mut state = self.state.lock();
+                    // What is written of the own may be older than what is known here.
+                    if writer == self.own || (state.spent.len() >= MOST && !state.spent.contains_key(name)) {
+                        continue;
+                    }
+                    state.spent.entry(name.to_owned()).or_default().insert(writer.to_owned(), amounts);
+                }
+                Ok(Watched::Gone { key, .. }) => {
+                    let Some((name, writer)) = parts(&key) else { continue };
+                    let mut state = self.state.lock();
+                    if let Some(writers) = state.spent.get_mut(name) {
+                        writers.remove(writer);
+                        if writers.is_empty() {
+                            state.spent.remove(name);
+                        }
+                    }
+                }
+                Ok(Watched::Current) => {}
+                Err(error) => tracing::debug!(%error, "what sessions spend can't be watched just now"),
+            }
+        }
+    }
+}
+
+/// The session and account of a key, and who wrote it.
+fn parts(key: &str) -> Option<(&str, &str)> {
+    key.strip_prefix(PREFIX)?.rsplit_once('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use waybill_event::GroupId;
+
+    const WINDOW: Duration = Duration::from_secs(60);
+
+    fn at(seconds: i64) -> LogTime {
+        LogTime::from_micros(1_790_000_000_000_000 + seconds * 1_000_000)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_know_together_what_a_session_has_spent_and_it_leaves_with_the_window() {
+        let keyed = Memory::new(Arc::new(|| LogTime::from_micros(1))).journal().keyed;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let [one, other] = [1, 2].map(|random| Spending::start(keyed.clone(), Boot::new(at(0), random), &tasks, &stop));
+        let session = SessionKey::of(GroupId::new(1), &[b"s"]);
+        let account: Source = "account:7".parse().unwrap();
+        let spent = |by: &Spending, seconds| by.spent(&session, account, WINDOW, at(seconds)).0;
+        one.add(&session, account, WINDOW, NanoUsd(5), at(0));
+        one.add(&session, account, WINDOW, NanoUsd(6), at(30));
+        other.add(&session, account, WINDOW, NanoUsd(100), at(30));
+        assert_eq!((spent(&one, 30), spent(&other, 30)), (11, 100), "at once, as far as each has seen");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!((spent(&one, 33), spent(&other, 33)), (111, 111));
+        assert_eq!(spent(&one, 59), 111);
+        assert_eq!(spent(&one, 63), 106, "what was spent at first has left the window");
+        assert_eq!(spent(&one, 95), 0);
+        let elsewhere: Source = "account:8".parse().unwrap();
+        assert_eq!(one.spent(&session, elsewhere, WINDOW, at(33)), NanoUsd(0));
+        stop.cancel();
+        tasks.close();
+        tasks.wait().await;
+    }
+}
