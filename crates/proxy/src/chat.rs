@@ -357,6 +357,12 @@ pub(crate) struct Ready {
     pub(crate) held: Held,
 }
 
+/// A conversation gives its account a moment, in which a slot that another replica keeps idle is passed on; else there may
+/// be others.
+fn patience(order: &Order) -> Patience {
+    if order.candidate.sticky { Patience::Within(Duration::from_millis(50)) } else { Patience::None }
+}
+
 /// Gets what an order needs to be carried out. `held` is what room that was waited for has given already.
 async fn prepare(
     replica: &Replica,
@@ -371,8 +377,12 @@ async fn prepare(
         Some(held) => held,
         None if usable.entity.limits().is_unlimited() && usable.entity.session_window().is_none() => Held::default(),
         None => {
-            let entered =
-                replica.gates.enter(&usable.entity, wanted.spender(replica), course.policy().on_outage, Patience::None);
+            let entered = replica.gates.enter(
+                &usable.entity,
+                wanted.spender(replica),
+                course.policy().on_outage,
+                patience(order),
+            );
             let held = Box::pin(entered).await.map_err(|no| {
                 replica.metrics.full(no.why);
                 no.why

@@ -25,6 +25,7 @@ pub(crate) enum Account {
     /// Show one account.
     Show(Which),
     /// Make an account of a token file, as login tools write it.
+    #[command(visible_alias = "create")]
     Import(Import),
     /// Change some of an account's settings.
     Edit(Edit),
