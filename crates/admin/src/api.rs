@@ -10,15 +10,18 @@ mod interventions;
 mod keys;
 mod named;
 mod policy;
+mod pools;
 mod prices;
 mod requests;
 mod routes;
 mod rules;
 mod sources;
+mod standing;
 mod status;
 mod story;
 mod tail;
 mod view;
+mod why;
 
 use std::time::Duration;
 
@@ -82,6 +85,8 @@ pub fn router(state: State) -> Router {
         .route("/requests/{id}", get(requests::show))
         .route("/sources", get(sources::list))
         .route("/sources/{source}/story", get(story::show))
+        .route("/sources/{source}/why", get(why::show))
+        .route("/pools", get(pools::show))
         .route("/sources/{source}/{act}", post(interventions::intervene))
         .route("/tail", get(tail::tail))
         .route("/status", get(status::show))

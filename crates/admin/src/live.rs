@@ -1,6 +1,8 @@
 //! The live state of sources, as the selector's fold publishes it: kept from a watch of the keyed state. And how far
 //! that fold is, as whoever folds it says with each beat.
 
+mod in_use;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,6 +15,10 @@ use waybill_domain::selector::state::SourceState;
 use waybill_event::{LogTime, Position, Source};
 use waybill_journal::presence::Beat;
 use waybill_journal::{Bucket, Keyed, Watched};
+
+pub use self::in_use::InUse;
+use self::in_use::Seen;
+use crate::clock::Clock;
 
 /// A source's state with when it was written.
 #[derive(Debug, Clone)]
@@ -44,6 +50,8 @@ struct Kept {
     watch: Watch,
     /// What each process says that folds the selector.
     folded: BTreeMap<String, u64>,
+    /// What is in use.
+    seen: Seen,
 }
 
 /// The live state of all sources. Cheap to clone.
@@ -55,20 +63,21 @@ pub struct Live {
 impl Live {
     /// Starts watching in a task of `tasks` that ends with `stop`.
     #[must_use]
-    pub fn start(keyed: Arc<dyn Keyed>, tasks: &TaskTracker, stop: CancellationToken) -> Self {
+    pub fn start(keyed: Arc<dyn Keyed>, clock: Clock, tasks: &TaskTracker, stop: CancellationToken) -> Self {
         let live = Self::default();
         let watcher = live.clone();
         tasks.spawn(async move {
             let mut watching = keyed.watch(Bucket::Selector);
             let mut beats = keyed.watch(Bucket::Presence);
             let mut permits = keyed.watch(Bucket::Permits);
+            let mut bindings = keyed.watch(Bucket::Sticky);
             loop {
                 let told = tokio::select! {
                     () = stop.cancelled() => return,
                     told = watching.next() => told,
                     beat = beats.next() => match beat {
                         Some(beat) => {
-                            watcher.hear(beat.ok());
+                            watcher.hear(beat.ok(), clock());
                             continue;
                         }
                         None => return,
@@ -78,6 +87,14 @@ impl Live {
                             watcher.permitted(permit.ok());
                             continue;
                         }
+                        None => return,
+                    },
+                    binding = bindings.next() => match binding {
+                        Some(Ok(binding)) => {
+                            watcher.kept.write().seen.bound(&binding);
+                            continue;
+                        }
+                        Some(Err(_)) => continue,
                         None => return,
                     },
                 };
@@ -117,18 +134,22 @@ impl Live {
     }
 
     /// A beat, or that a process beats no more.
-    fn hear(&self, told: Option<Watched>) {
+    fn hear(&self, told: Option<Watched>, now: LogTime) {
         let mut kept = self.kept.write();
         match told {
             Some(Watched::Put(entry)) => {
                 let beat = serde_json::from_slice::<Beat>(&entry.value).ok();
-                match beat.and_then(|beat| beat.report.selector_folded) {
-                    Some(position) => kept.folded.insert(entry.key, position),
+                match beat.as_ref().and_then(|beat| beat.report.selector_folded) {
+                    Some(position) => kept.folded.insert(entry.key.clone(), position),
                     None => kept.folded.remove(&entry.key),
                 };
+                if let Some(beat) = beat {
+                    kept.seen.beaten(&entry.key, beat, now);
+                }
             }
             Some(Watched::Gone { key, .. }) => {
                 kept.folded.remove(&key);
+                kept.seen.left(&key);
             }
             Some(Watched::Current) | None => {}
         }
@@ -138,6 +159,9 @@ impl Live {
 
     /// A permit was written, or is gone.
     fn permitted(&self, told: Option<Watched>) {
+        if let Some(told) = &told {
+            self.kept.write().seen.permitted(told);
+        }
         match told {
             Some(Watched::Put(entry)) => {
                 let Some(source) = disabled_source(&entry.key) else { return };
@@ -164,6 +188,12 @@ impl Live {
     #[must_use]
     pub fn of(&self, source: Source) -> Option<LiveSource> {
         self.kept.read().sources.get(&source).cloned()
+    }
+
+    /// How much of each source is in use over the fleet; those of which nothing is aren't told.
+    #[must_use]
+    pub fn in_use(&self, now: LogTime) -> BTreeMap<Source, InUse> {
+        self.kept.read().seen.in_use(now)
     }
 
     /// How the watch stands.

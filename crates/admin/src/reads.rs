@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use waybill_domain::history::{CauseAttempt, ConfigHistoryRow, RequestRow, TransitionRow};
 use waybill_event::{ConfigPosition, LogTime, RequestId, Source};
-use waybill_read_model::read::{ConfigHistoryQuery, History, ProjectionPosition, RequestQuery, ShadowReport};
+use waybill_read_model::read::{
+    ConfigHistoryQuery, Ended, History, Move, ProjectionPosition, RequestQuery, ShadowReport,
+};
 use waybill_read_model::{Projection, ReadModel, StoreError};
 
 /// Pause between looks at the read model's position.
@@ -67,6 +69,23 @@ pub trait Reads: Send + Sync + 'static {
         source: Source,
         transitions: &[TransitionRow],
     ) -> Result<BTreeMap<String, CauseAttempt>, StoreError>;
+
+    /// Requests since then that these sources didn't serve, by reason.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn moves(&self, sources: &[Source], since: LogTime, limit: u32) -> Result<Vec<Move>, StoreError>;
+
+    /// The last attempts since then at each of these sources, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn ended(
+        &self,
+        sources: &[Source],
+        since: LogTime,
+        each: u32,
+    ) -> Result<BTreeMap<Source, Vec<Ended>>, StoreError>;
 }
 
 #[async_trait]
@@ -100,6 +119,17 @@ impl Reads for ReadModel {
         transitions: &[TransitionRow],
     ) -> Result<BTreeMap<String, CauseAttempt>, StoreError> {
         Self::causes(self, source, transitions).await
+    }
+    async fn moves(&self, sources: &[Source], since: LogTime, limit: u32) -> Result<Vec<Move>, StoreError> {
+        Self::moves(self, sources, since, limit).await
+    }
+    async fn ended(
+        &self,
+        sources: &[Source],
+        since: LogTime,
+        each: u32,
+    ) -> Result<BTreeMap<Source, Vec<Ended>>, StoreError> {
+        Self::ended(self, sources, since, each).await
     }
 }
 

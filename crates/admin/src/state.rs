@@ -65,7 +65,7 @@ impl State {
         let fold = Fold::start(Arc::clone(&log), tasks, stop.clone());
         let credentials = Credentials::new(Arc::clone(&log), vault);
         credentials.follow(tasks, stop.clone());
-        let live = Live::start(keyed, tasks, stop.clone());
+        let live = Live::start(keyed, Arc::clone(&clock), tasks, stop.clone());
         let editor = Editor::new(Arc::clone(&log), fold.clone(), producer, Arc::clone(&clock));
         let feed = Feed::new(Arc::clone(&log), tasks.clone(), stop.clone());
         let inner = Inner { log, fold, editor, credentials, peppers, reads, live, feed, dispatcher, clock, stop };

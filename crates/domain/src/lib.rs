@@ -5,6 +5,7 @@ pub mod attempt;
 pub mod candidate;
 pub mod catalog;
 pub mod dedup;
+pub mod headroom;
 pub mod history;
 pub mod loss;
 pub mod needs;

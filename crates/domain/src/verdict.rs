@@ -8,7 +8,7 @@ mod answer;
 mod builtin;
 pub mod client_type;
 mod fingerprint;
-mod hint;
+pub(crate) mod hint;
 mod layer;
 mod matching;
 pub mod public;

@@ -20,6 +20,7 @@ mod slots;
 mod store;
 mod subject;
 mod sweep;
+mod taken;
 mod waiting;
 mod watch;
 
@@ -41,6 +42,7 @@ use rate::Rate;
 use slots::Slots;
 use store::Store;
 pub use subject::Subject;
+pub use taken::Taken;
 pub use waiting::{Full, RatePermit, Slot, Spent};
 
 /// What a limit does while the store can't be asked.
@@ -112,7 +114,8 @@ impl Settings {
     }
 
     /// Life of a rate permit's key: a minute from its last possible use, and a second for the way to where it counts.
-    fn rate_life(&self) -> Duration {
+    #[must_use]
+    pub fn rate_life(&self) -> Duration {
         self.minute + self.use_window + Duration::from_secs(1)
     }
 }

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use waybill_event::{Boot, ConfigPosition, ProducerId, Source};
+use waybill_event::{Boot, ConfigPosition, ProducerId, Source, UsageWindow};
 
 use crate::clock::LogClock;
 use crate::keyed::{Bucket, Held, Keyed, Watched};
@@ -22,6 +22,8 @@ const TTL: Duration = Duration::from_secs(5);
 const REMEMBERED: usize = 16;
 /// Sources that one beat tells of; the busiest, where there are more.
 const TOLD: usize = 4_096;
+/// Accounts whose usage windows one beat tells of; those told of last, where there are more.
+const HEADROOM_TOLD: usize = 256;
 
 /// What a process tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,9 @@ pub struct Report {
     /// Attempts in flight at each source that has any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "by_name")]
     pub busy: BTreeMap<Source, u32>,
+    /// What upstreams told this process of the usage windows of accounts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "by_name")]
+    pub headroom: BTreeMap<Source, Vec<UsageWindow>>,
     /// Position in `WB_CONFIG` in force.
     pub config: ConfigPosition,
     /// Bytes in its outbox.
@@ -198,6 +203,12 @@ fn told(mut report: Report) -> Report {
         busiest.sort_by_key(|(source, busy)| (std::cmp::Reverse(*busy), *source));
         report.busy = busiest.into_iter().take(TOLD).collect();
     }
+    if report.headroom.len() > HEADROOM_TOLD {
+        let newest = |windows: &[UsageWindow]| windows.iter().map(|window| window.seen_at).max();
+        let mut latest: Vec<(Source, Vec<UsageWindow>)> = report.headroom.into_iter().collect();
+        latest.sort_by_key(|(source, windows)| (std::cmp::Reverse(newest(windows)), *source));
+        report.headroom = latest.into_iter().take(HEADROOM_TOLD).collect();
+    }
     report
 }
 
@@ -205,17 +216,22 @@ fn told(mut report: Report) -> Report {
 mod by_name {
     use std::collections::BTreeMap;
 
-    use serde::de::{Deserialize as _, Deserializer, Error};
-    use serde::ser::Serializer;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::{Serialize, Serializer};
     use waybill_event::Source;
 
-    pub fn serialize<S: Serializer>(busy: &BTreeMap<Source, u32>, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(busy.iter().map(|(source, busy)| (source.to_string(), busy)))
+    pub fn serialize<T: Serialize, S: Serializer>(
+        told: &BTreeMap<Source, T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(told.iter().map(|(source, told)| (source.to_string(), told)))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<Source, u32>, D::Error> {
-        let named = BTreeMap::<String, u32>::deserialize(deserializer)?;
-        named.into_iter().map(|(name, busy)| Ok((name.parse().map_err(D::Error::custom)?, busy))).collect()
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<Source, T>, D::Error> {
+        let named = BTreeMap::<String, T>::deserialize(deserializer)?;
+        named.into_iter().map(|(name, told)| Ok((name.parse().map_err(D::Error::custom)?, told))).collect()
     }
 }
 

@@ -134,7 +134,7 @@ impl Walk {
             return local("unknown", Heard::default());
         };
         let (entity, wanted) = (&running.entity, &self.wanted);
-        attempt(Ask {
+        let attempted = attempt(Ask {
             dispatcher: &self.replica.dispatcher,
             target: &running.target,
             provider: entity.provider(),
@@ -148,7 +148,9 @@ impl Walk {
             begun: self.record.began(running),
             clock: &self.replica.clock,
         })
-        .await
+        .await;
+        self.replica.headroom.hear(entity.source(), &attempted, (self.replica.clock)());
+        attempted
     }
 
     /// What the answer of a later target's model is held against: that it can write by a schema was the first one's

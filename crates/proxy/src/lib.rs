@@ -3,6 +3,7 @@
 
 pub mod follow;
 pub mod gates;
+pub mod headroom;
 pub mod metrics;
 pub mod probes;
 pub mod recording;

@@ -1,6 +1,6 @@
 //! What all requests of a replica share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use waybill_domain::catalog::{Snapshot, SourceEntity};
 use waybill_domain::refreshing::Wish;
 use waybill_event::config::{Key, StoredHash};
 use waybill_event::selection::SkipReason;
-use waybill_event::{LogTime, RequestId, Source, SourceKind};
+use waybill_event::{LogTime, RequestId, Source, SourceKind, UsageWindow};
 use waybill_journal::dice::Dice;
 use waybill_journal::outbox::Outbox;
 use waybill_journal::presence::Others;
@@ -23,6 +23,7 @@ use waybill_wire::endpoint::BaseUrl;
 use crate::budgets::Budgets;
 use crate::emit::Emitter;
 use crate::gates::Gates;
+use crate::headroom::Headroom;
 use crate::metrics::Metrics;
 use crate::probes::Probes;
 use crate::recording::Recording;
@@ -131,6 +132,7 @@ pub struct Replica {
     pub(crate) gates: Gates,
     pub(crate) bindings: Bindings,
     pub(crate) budgets: Budgets,
+    pub(crate) headroom: Headroom,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
     pub(crate) dice: Dice,
@@ -185,6 +187,7 @@ impl Replica {
             gates: parts.gates,
             bindings: parts.bindings,
             budgets: Budgets::new(),
+            headroom: Headroom::default(),
             recording: parts.recording,
             limits: parts.limits,
             dice: parts.dice,
@@ -229,6 +232,12 @@ impl Replica {
     #[must_use]
     pub const fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    /// What upstreams told of accounts' usage windows, as far as it holds.
+    #[must_use]
+    pub fn headroom(&self) -> BTreeMap<Source, Vec<UsageWindow>> {
+        (self.clock)().map(|now| self.headroom.told(now)).unwrap_or_default()
     }
 
     /// What the replica has learnt.
@@ -363,6 +372,7 @@ impl Replica {
         self.targets.write().remove(&source);
         if source.kind == SourceKind::Account {
             self.tokens.forget(source.id);
+            self.headroom.forget(source);
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod history;
 pub mod open;
+pub mod pool;
 pub mod projection;
 pub mod request;
 pub mod shadow;
@@ -11,6 +12,7 @@ pub mod transition;
 
 pub use catalog::ConfigHistoryQuery;
 pub use history::History;
+pub use pool::{Ended, Move};
 pub use projection::ProjectionPosition;
 pub use request::RequestQuery;
 pub use shadow::{ShadowDifference, ShadowReport};

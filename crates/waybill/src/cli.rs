@@ -1,6 +1,7 @@
 //! The command line's client side: commands that talk to the admin API and show its answers to people, or as JSON.
 
 mod account;
+mod accounts;
 mod admin_token;
 mod api;
 mod apply;
@@ -26,6 +27,7 @@ mod source;
 mod sources;
 mod status;
 mod tail;
+mod why;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -67,6 +69,10 @@ pub enum Client {
     Tail(With<tail::Tail>),
     /// Show the sources with their live state.
     Sources(With<sources::Sources>),
+    /// Show the accounts with how much of each is in use, and the pools they make.
+    Accounts(With<accounts::Accounts>),
+    /// Tell why a source serves, or why it doesn't.
+    Why(With<why::Why>),
     /// List the edits of configuration, newest first.
     ConfigHistory(With<config_history::ConfigHistory>),
     /// Show what the admin role depends on, and how far behind it is.
@@ -132,6 +138,8 @@ impl Client {
             Self::Requests(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Tail(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Sources(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Accounts(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Why(With { connection, command }) => command.run(&connection.open()?).await,
             Self::ConfigHistory(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Status(With { connection, command }) => command.run(&connection.open()?).await,
         }

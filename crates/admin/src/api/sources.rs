@@ -47,21 +47,22 @@ struct Shown<'a> {
     live: Option<Known>,
 }
 
-#[derive(Serialize)]
-struct Token {
+/// What may be known of an account's tokens.
+#[derive(Clone, Serialize)]
+pub(super) struct Token {
     revision: u64,
     issued_at: LogTime,
     /// Absent where it has no known end.
-    expires_at: Option<LogTime>,
-    expired: bool,
+    pub(super) expires_at: Option<LogTime>,
+    pub(super) expired: bool,
     /// Whether upkeep can get the next one.
-    refreshable: bool,
+    pub(super) refreshable: bool,
     scopes: Vec<String>,
     fingerprint: String,
 }
 
 impl Token {
-    fn of(state: &State, entity: &SourceEntity, now: LogTime) -> Option<Self> {
+    pub(super) fn of(state: &State, entity: &SourceEntity, now: LogTime) -> Option<Self> {
         let SourceEntity::Account(account) = entity else { return None };
         let (revision, shown) = state.credentials().shown(account.id.get(), account.credential.as_ref()?)?;
         let time = |millis: i64| LogTime::from_micros(millis.saturating_mul(1_000));
@@ -159,7 +160,7 @@ fn scope(state: &ScopeState, now: LogTime) -> Scope {
     }
 }
 
-fn facts(catalog: &Catalog, entity: &SourceEntity, upstream_model: &str) -> CatalogFacts {
+pub(super) fn facts(catalog: &Catalog, entity: &SourceEntity, upstream_model: &str) -> CatalogFacts {
     CatalogFacts {
         enabled: entity.enabled(),
         has_credential: entity.credential().is_some(),

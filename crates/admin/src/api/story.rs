@@ -8,13 +8,13 @@ use serde_json::json;
 use waybill_domain::history::StoryLine;
 use waybill_event::config::{Account, Channel, Entity, Intervention, PolicyScope, Rules};
 use waybill_event::{LogTime, Scope, Source, SourceKind};
+use waybill_read_model::StoreError;
 use waybill_read_model::read::ConfigHistoryQuery;
 
 use super::Answer;
 use super::interventions::find;
 use super::requests::page;
 use crate::State;
-use crate::problem::Problem;
 use crate::request::Query;
 
 /// Which part of the story.
@@ -46,7 +46,12 @@ pub(super) async fn show(
 }
 
 /// What people did to it.
-async fn edits(state: &State, source: Source, before: Option<LogTime>, limit: u32) -> Result<Vec<StoryLine>, Problem> {
+pub(super) async fn edits(
+    state: &State,
+    source: Source,
+    before: Option<LogTime>,
+    limit: u32,
+) -> Result<Vec<StoryLine>, StoreError> {
     let catalog = state.fold().view().catalog;
     let models = catalog.entity(source).map(|entity| entity.models().to_vec()).unwrap_or_default();
     let models = models.iter().map(|model| Some(model.upstream_name().to_owned()));

@@ -18,12 +18,13 @@ use waybill_admin::{Parts, Reads, SharedReads, State, bootstrap};
 use waybill_domain::history::{
     CauseAttempt, ConfigHistoryRow, ConfigRows, Placed, RequestRow, TrafficRows, TransitionRow, lines,
 };
+use waybill_event::selection::Skip;
 use waybill_event::{FailureKind, LogTime, Position, RequestId, Source, decode_batch, decode_one};
 use waybill_journal::memory::Memory;
 use waybill_journal::{Journal, Log, Stream};
 use waybill_read_model::StoreError;
 use waybill_read_model::read::{
-    ConfigHistoryQuery, History, ProjectionPosition, RequestQuery, ShadowDifference, ShadowReport,
+    ConfigHistoryQuery, Ended, History, Move, ProjectionPosition, RequestQuery, ShadowDifference, ShadowReport,
 };
 use waybill_secret::{ExposeSecret as _, KeyRing, Peppers, Vault};
 use waybill_upstream::{DispatchConfig, Dispatcher};
@@ -144,6 +145,31 @@ impl Reads for FoldedRows {
     }
 
     async fn causes(&self, _: Source, _: &[TransitionRow]) -> Result<BTreeMap<String, CauseAttempt>, StoreError> {
+        self.reach()?;
+        Ok(BTreeMap::new())
+    }
+
+    async fn moves(&self, sources: &[Source], since: LogTime, limit: u32) -> Result<Vec<Move>, StoreError> {
+        self.reach()?;
+        let mut moves: BTreeMap<_, Move> = BTreeMap::new();
+        for row in self.traffic().await.requests.into_values().rev() {
+            let wanted = |skip: &&Skip| sources.contains(&skip.source) && row.request_id.admitted_at() >= since;
+            for skip in row.skips.iter().chain(&row.last_skips).filter(wanted) {
+                let moved = moves.entry((skip.source, skip.why)).or_insert_with(|| Move {
+                    source: skip.source,
+                    group: row.group_id,
+                    why: skip.why.as_str().to_owned(),
+                    requests: 0,
+                    last: Vec::new(),
+                });
+                moved.requests += 1;
+                moved.last.push(row.request_id);
+            }
+        }
+        Ok(moves.into_values().take(limit as usize).collect())
+    }
+
+    async fn ended(&self, _: &[Source], _: LogTime, _: u32) -> Result<BTreeMap<Source, Vec<Ended>>, StoreError> {
         self.reach()?;
         Ok(BTreeMap::new())
     }

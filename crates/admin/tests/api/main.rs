@@ -9,6 +9,7 @@ mod channels;
 mod desk;
 mod feed;
 mod keys;
+mod pools;
 mod reading;
 mod rules;
 mod upstreams;

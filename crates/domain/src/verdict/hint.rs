@@ -1,8 +1,8 @@
 //! The wait that an upstream asks for, read only once the kind is known, from wherever it may stand.
 
-mod body;
+pub(crate) mod body;
 mod message;
-mod moment;
+pub(crate) mod moment;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -20,11 +20,11 @@ const FLOOR_MS: i64 = 1_000;
 
 /// A wait and where it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hinted {
+pub(crate) struct Hinted {
     /// How long, capped.
-    pub(super) wait: Duration,
+    pub(crate) wait: Duration,
     /// Whence.
-    pub(super) from: BlockSource,
+    pub(crate) from: BlockSource,
 }
 
 impl Hinted {

@@ -44,7 +44,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let head: Vec<String> = self.head.iter().map(|name| (*name).to_owned()).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&head).chain(&self.rows).collect();
         let width = |column: usize| {

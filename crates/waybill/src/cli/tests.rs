@@ -57,6 +57,9 @@ fn every_command_can_be_said() {
         "waybill requests 0190 --state failed --limit 5",
         "waybill tail --type config,breaker_opened --source channel:1",
         "waybill sources --json",
+        "waybill accounts --since 3600",
+        "waybill why account:7",
+        "waybill why main --since 60 --json",
         "waybill config-history --entity channel --id 1",
         "waybill status",
     ] {

@@ -109,6 +109,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
     clock.report(move || Report {
         in_flight: reporting.metrics().in_flight(),
         busy: reporting.views().busy(),
+        headroom: reporting.headroom(),
         config: reporting.snapshot().position(),
         outbox_bytes: reporting.outbox().status().bytes,
         ..Report::default()

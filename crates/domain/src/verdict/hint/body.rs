@@ -27,7 +27,7 @@ const MEMBERS: [(&str, HintUnit); 13] = [
 const PLACES: [&str; 7] = ["error", "response.error", "detail", "error.metadata", "error.detail", "base_resp", ""];
 
 /// The first wait that a member names.
-pub(super) fn read(observation: &Observation) -> Option<Hinted> {
+pub(crate) fn read(observation: &Observation) -> Option<Hinted> {
     let now_ms = observation.at_ms;
     observation.body.trees().find_map(|tree| {
         PLACES.iter().find_map(|place| {

@@ -12,7 +12,7 @@ const EPOCH_MILLIS: f64 = 1e12;
 const MAX_MS: f64 = 3.2e12;
 
 /// Milliseconds from `now_ms` to what a text names; negative for what has passed. Nothing if it can't be read.
-pub(super) fn read(text: &str, unit: HintUnit, zone: Zone, now_ms: i64) -> Option<i64> {
+pub(crate) fn read(text: &str, unit: HintUnit, zone: Zone, now_ms: i64) -> Option<i64> {
     let text = text.trim();
     let number = || text.parse::<f64>().ok().filter(|number| number.is_finite());
     match unit {
