@@ -395,6 +395,69 @@ async fn keys_and_their_users_are_limited_over_the_fleet_and_told_when_to_come_b
     bench.fleet.stop().await;
 }
 
+/// `C39` of the field reports: slots leaked by clients that leave.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_leave_in_the_middle_of_a_stream_leak_no_slot() {
+    let bench = bench(1).await;
+    account(&bench, "plan", json!({"max_concurrent": 2}), json!({}), Source::default().then(streams(20, 200))).await;
+    bench.configured().await;
+    for n in 0..20 {
+        let stream = bench.chat(1 + n % 3, MODEL).streamed();
+        assert!(tokio::time::timeout(Duration::from_millis(500), stream.try_send()).await.is_err(), "it has left");
+    }
+    bench.upstream.set_source("plan", Source::default().saying("served"));
+    let begun = Instant::now();
+    wait_until(Duration::from_secs(1), "who comes after them is served", async || {
+        let answer = bench.chat(1, MODEL).send().await;
+        until(answer.status == 200, || format!("{} after {:?}", answer.status, begun.elapsed()))
+    })
+    .await;
+    assert!(bench.upstream.most_in_flight("plan") <= 2, "{}", bench.upstream.most_in_flight("plan"));
+    bench.fleet.stop().await;
+}
+
+/// `C44` of the field reports: a limit for each worker instead of the fleet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_the_fleets_and_not_each_replicas() {
+    let bench = bench(1).await;
+    let limits = json!({"max_concurrent": 5, "requests_per_minute": 60});
+    account(&bench, "plan", limits, json!({}), Source::default().then(streams(1, 400))).await;
+    bench.configured().await;
+    let answers = futures_util::future::join_all((0..40).map(|n| sent(bench.chat(1 + n % 3, MODEL)))).await;
+    let served = answers.iter().filter(|answer| answer.status == 200).count();
+    assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 429)));
+    assert!(served >= 3 && bench.upstream.most_in_flight("plan") <= 5, "{served} served");
+    bench.admin().policy_of("global", json!({"request": {"queue_timeout_ms": 30_000}})).await;
+    bench.configured().await;
+    let answers = futures_util::future::join_all((0..40).map(|n| sent(bench.chat(1 + n % 3, MODEL)))).await;
+    assert!(answers.iter().all(|answer| answer.status == 200), "served after a bounded wait");
+    assert!(bench.upstream.most_in_flight("plan") <= 5, "{}", bench.upstream.most_in_flight("plan"));
+    bench.fleet.stop().await;
+}
+
+/// `C69` of the field reports: a sticky session overrode availability.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_does_not_wait_for_an_account_that_is_blocked() {
+    let bench = bench(1).await;
+    for name in ["a1", "a2"] {
+        account(&bench, name, json!({}), json!({}), Source::default().saying(format!("from {name}"))).await;
+    }
+    bench.configured().await;
+    let ask = async |proxy: usize| bench.chat(proxy, MODEL).header("x-session-id", "s1").served().await;
+    let home = ask(1).await.said();
+    let (home, other) = if home == "from a1" { ("a1", "a2") } else { ("a2", "a1") };
+    let quota = json!({"error": {"type": "billing_error", "code": "insufficient_quota", "message": "no credit"}});
+    bench.upstream.set_source(home, Source::default().then(Reply::json(402, quota)));
+    bench.upstream.forget_calls();
+    let moved = ask(2).await;
+    assert_eq!(moved.said(), format!("from {other}"));
+    let story = bench.admin().history(moved.request()).await;
+    assert_eq!(story.attempts().len(), 2, "{:#}", *story);
+    assert_eq!((ask(3).await.said(), ask(1).await.said()), (format!("from {other}"), format!("from {other}")));
+    assert_eq!(bench.upstream.calls_of(home).len(), 1, "and it isn't asked again");
+    bench.fleet.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_store_a_limit_holds_as_its_policy_says() {
     let bench = bench(1).await;

@@ -17,6 +17,7 @@ const X_CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-reques
 const DEADLINE: HeaderName = HeaderName::from_static("x-waybill-deadline-ms");
 const SDK_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 const SESSION: HeaderName = HeaderName::from_static("x-waybill-session");
+const X_SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 const SDK_RETRY: HeaderName = HeaderName::from_static("x-stainless-retry-count");
 
 /// Longest name of a conversation that is taken.
@@ -61,7 +62,10 @@ impl Wishes {
                 .map(str::to_owned),
             deadline: deadline.filter(|d| !d.is_zero()),
             retry: text(&SDK_RETRY).and_then(|t| t.parse().ok()),
-            session: text(&SESSION).filter(|id| (1..=MAX_SESSION).contains(&id.len())).map(str::to_owned),
+            session: text(&SESSION)
+                .or_else(|| text(&X_SESSION_ID))
+                .filter(|id| (1..=MAX_SESSION).contains(&id.len()))
+                .map(str::to_owned),
         }
     }
 }
