@@ -2,9 +2,11 @@
 //! that fold is, as whoever folds it says with each beat.
 
 mod in_use;
+mod spent;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::RwLock;
@@ -18,6 +20,8 @@ use waybill_journal::{Bucket, Keyed, Watched};
 
 pub use self::in_use::InUse;
 use self::in_use::Seen;
+use self::spent::Spending;
+pub use self::spent::Spent;
 use crate::clock::Clock;
 
 /// A source's state with when it was written.
@@ -52,6 +56,8 @@ struct Kept {
     folded: BTreeMap<String, u64>,
     /// What is in use.
     seen: Seen,
+    /// What sessions spend.
+    spending: Spending,
 }
 
 /// The live state of all sources. Cheap to clone.
@@ -91,7 +97,7 @@ impl Live {
                     },
                     binding = bindings.next() => match binding {
                         Some(Ok(binding)) => {
-                            watcher.kept.write().seen.bound(&binding);
+                            watcher.bound(&binding);
                             continue;
                         }
                         Some(Err(_)) => continue,
@@ -157,6 +163,13 @@ impl Live {
         kept.watch.folded = kept.folded.values().max().copied();
     }
 
+    /// A binding, or what a session spends, was written, or is gone.
+    fn bound(&self, told: &Watched) {
+        let mut kept = self.kept.write();
+        kept.seen.bound(told);
+        kept.spending.take(told);
+    }
+
     /// A permit was written, or is gone.
     fn permitted(&self, told: Option<Watched>) {
         if let Some(told) = &told {
@@ -194,6 +207,12 @@ impl Live {
     #[must_use]
     pub fn in_use(&self, now: LogTime) -> BTreeMap<Source, InUse> {
         self.kept.read().seen.in_use(now)
+    }
+
+    /// What sessions have spent on a source within a window that ends now.
+    #[must_use]
+    pub fn spent(&self, source: Source, window: Duration, now: LogTime) -> Spent {
+        self.kept.read().spending.of(source, window, now)
     }
 
     /// How the watch stands.

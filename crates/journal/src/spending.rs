@@ -176,6 +176,47 @@ impl Inner {
     }
 }
 
+/// What one replica wrote of a session's spending on a source, for somebody who only looks on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The session: its group and its hash.
+    pub session: String,
+    /// The source.
+    pub source: Source,
+    amounts: Amounts,
+}
+
+impl Entry {
+    /// Reads a key of the bucket and its value; nothing where it is about something else.
+    #[must_use]
+    pub fn read(key: &str, value: &[u8]) -> Option<Self> {
+        let (session, source) = named(key)?;
+        Some(Self { session: session.to_owned(), source, amounts: serde_json::from_slice(value).ok()? })
+    }
+
+    /// The source that a key is about.
+    #[must_use]
+    pub fn source(key: &str) -> Option<Source> {
+        named(key).map(|(_, source)| source)
+    }
+
+    /// What of it was spent within a window that ends now.
+    #[must_use]
+    pub fn within(&self, window: Duration, now: LogTime) -> NanoUsd {
+        let since = now.as_millis().saturating_sub(i64::try_from(window.as_millis()).unwrap_or(i64::MAX));
+        NanoUsd(self.amounts.range(since..).fold(0, |sum, (_, amount)| sum.saturating_add(*amount)))
+    }
+}
+
+/// The session and the source of a key.
+fn named(key: &str) -> Option<(&str, Source)> {
+    let (name, _) = parts(key)?;
+    let (rest, _) = name.rsplit_once('.')?;
+    let (session, _) = rest.rsplit_once('.')?;
+    let source = name.strip_prefix(session)?.strip_prefix('.')?;
+    Some((session, source.parse().ok()?))
+}
+
 /// The session and account of a key, and who wrote it.
 fn parts(key: &str) -> Option<(&str, &str)> {
     key.strip_prefix(PREFIX)?.rsplit_once('.')
@@ -191,6 +232,19 @@ mod tests {
 
     fn at(seconds: i64) -> LogTime {
         LogTime::from_micros(1_790_000_000_000_000 + seconds * 1_000_000)
+    }
+
+    #[test]
+    fn who_looks_on_reads_what_was_written() {
+        let account: Source = "account:7".parse().unwrap();
+        let session = SessionKey::of(GroupId::new(1), &[b"s"]);
+        let key = format!("{PREFIX}{}.{}", name(&session, account), Boot::new(at(0), 1));
+        let amounts = Amounts::from([(at(0).as_millis(), 5), (at(30).as_millis(), 6)]);
+        let entry = Entry::read(&key, &serde_json::to_vec(&amounts).unwrap()).unwrap();
+        assert_eq!((entry.session.as_str(), entry.source), (session.to_string().as_str(), account));
+        assert_eq!((entry.within(WINDOW, at(59)).0, entry.within(WINDOW, at(63)).0), (11, 6));
+        assert_eq!(Entry::read(&session.to_string(), b"account:7"), None);
+        assert_eq!((Entry::source(&key), Entry::source("spend.1.a")), (Some(account), None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -142,6 +142,82 @@ async fn requests_are_found_by_what_is_asked() {
     ground.finish().await;
 }
 
+/// The end of an attempt at a source that failed.
+fn failed(sequence: u64, id: RequestId, attempt: u32, source: u64, status: u16, next: &str) -> Placed {
+    let data = format!(
+        r#"{{"attempt":{attempt},"model":"m","upstream_model":"m","kind":"server_error","rule":"r","status":{status},"first_content_ms":null,"took_ms":5,
+           "sent":"response","maybe_billed":false,"next":"{next}"}}"#
+    );
+    let source = format!(r#"{{"kind":"channel","id":{source},"rev":1}}"#);
+    let rest = format!(
+        r#""type":"attempt_finished","request":"{id}","rn":{},"source":{source},"data":{data}"#,
+        attempt.saturating_add(20)
+    );
+    placed(sequence, id.admitted_at(), &rest)
+}
+
+#[tokio::test]
+async fn moves_are_counted_by_reason_and_last_attempts_are_found() {
+    let mut ground = Ground::new().await;
+    let (a, b, old) = (id("2026-11-29T09:00:00Z", 1), id("2026-11-29T09:00:01Z", 2), id("2026-11-29T01:00:00Z", 3));
+    // The second passes over channel 7, which is full, and over what has failed already.
+    let skipping = |sequence, id| {
+        let mut placed = started(sequence, id, 3, 8);
+        if let waybill_event::Body::AttemptStarted(data) = &mut placed.event.draft.body {
+            let skip = |source: &str, why| waybill_event::selection::Skip { source: source.parse().unwrap(), why };
+            use waybill_event::selection::SkipReason::{Concurrency, Excluded};
+            data.skips = vec![skip("channel:7", Concurrency), skip("channel:9", Excluded)];
+        }
+        placed
+    };
+    let events = [
+        admitted(1, a, 1, 1, "x"),
+        started(2, a, 1, 7),
+        failed(3, a, 1, 7, 503, "same"),
+        started(4, a, 2, 7),
+        failed(5, a, 2, 7, 503, "elsewhere"),
+        admitted(6, b, 1, 2, "x"),
+        started(7, b, 1, 7),
+        failed(8, b, 1, 7, 429, "elsewhere"),
+        started(9, b, 2, 9),
+        failed(10, b, 2, 9, 404, "stop"),
+        skipping(11, b),
+        admitted(12, old, 1, 1, "x"),
+        started(13, old, 1, 7),
+        failed(14, old, 1, 7, 500, "elsewhere"),
+    ];
+    assert_eq!(ground.commit(TRAFFIC, &events).await.unwrap().folded, 14);
+    let sources = ["channel:7", "channel:9"].map(|source| source.parse::<Source>().unwrap());
+    let since = time("2026-11-29T08:00:00Z");
+    let moves = ground.store.moves(&sources, since, 10).await.unwrap();
+    let mut told: Vec<_> = moves
+        .iter()
+        .map(|moved| {
+            (moved.source.to_string(), moved.group.map(GroupId::get), moved.why.as_str(), moved.requests, &*moved.last)
+        })
+        .collect();
+    told.sort();
+    let seven = || "channel:7".to_owned();
+    assert_eq!(
+        told,
+        [
+            (seven(), Some(1), "5xx", 1, &[a][..]),
+            (seven(), Some(1), "same_account", 1, &[a][..]),
+            (seven(), Some(2), "429", 1, &[b][..]),
+            (seven(), Some(2), "concurrency", 1, &[b][..]),
+        ]
+    );
+    assert_eq!(ground.store.moves(&sources, since, 1).await.unwrap().len(), 1);
+    assert_eq!(ground.store.moves(&[], since, 10).await.unwrap(), []);
+    let ended = ground.store.ended(&sources, since, 2).await.unwrap();
+    let of = |source: &Source| -> Vec<(RequestId, Option<u16>)> {
+        ended[source].iter().map(|ended| (ended.request, ended.status)).collect()
+    };
+    assert_eq!(of(&sources[0]), [(b, Some(429)), (a, Some(503))]);
+    assert_eq!(of(&sources[1]), [(b, Some(404))]);
+    ground.finish().await;
+}
+
 #[tokio::test]
 async fn a_history_holds_lines_and_names() {
     let mut ground = Ground::new().await;

@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::request::Query;
 
 use self::account::Shown;
-pub(super) use self::account::{Limits, Window};
+pub(super) use self::account::{Limits, SessionSpend, Window};
 pub(super) use self::moved::{Moved, by_reason};
 
 /// How far back moves are counted, when nothing is said.

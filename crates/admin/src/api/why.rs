@@ -10,7 +10,7 @@ use waybill_read_model::StoreError;
 
 use super::Answer;
 use super::interventions::find;
-use super::pools::{Limits, Moved, Window, by_reason, since};
+use super::pools::{Limits, Moved, SessionSpend, Window, by_reason, since};
 use super::sources::Token;
 use super::standing::{Judged, Look, Standing, attach};
 use crate::State;
@@ -68,6 +68,7 @@ pub(super) async fn show(
         "token": token,
         "headroom": headroom,
         "sessions": in_use.sessions,
+        "session_spend": SessionSpend::of(&state, &entity, now),
         "moved": past.as_ref().ok(),
         "read": {"at": now, "moves_since": since, "read_model": past.is_ok()},
     });

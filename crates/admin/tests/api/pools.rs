@@ -66,6 +66,8 @@ async fn a_pool_tells_of_each_account_what_is_in_use_and_what_keeps_it_out() {
     account(&desk, "told", json!({"max_concurrent": 5}), &["default"]).await;
     account(&desk, "dead", json!({"max_concurrent": 5}), &["default"]).await;
     account(&desk, "well", json!({}), &["default"]).await;
+    let window = json!({"expected_version": 1, "session_window": {"usd": 5, "seconds": 3_600}});
+    desk.patch("/accounts/well", window).await.expect(200);
 
     let claim = |holder: &str| json!({"holder": holder, "boot": Boot::new(now(), 1), "n": 1, "units": 1}).to_string();
     // One of the slots is a dead replica's: nobody has it until it lapses. That of the second account is kept for a next
@@ -82,6 +84,11 @@ async fn a_pool_tells_of_each_account_what_is_in_use_and_what_keeps_it_out() {
     }
     put(&desk, Bucket::Sticky, "1.aa", "account:4").await;
     put(&desk, Bucket::Sticky, "1.bb", "account:4").await;
+    let ms = |seconds| (now() - Duration::from_secs(seconds)).as_millis().to_string();
+    for (key, usd) in [("spend.1.aa.account.4.b1", 1), ("spend.1.aa.account.4.b2", 2), ("spend.1.bb.account.4.b1", 1)] {
+        let amounts = json!({(ms(60)): usd * 1_000_000_000_i64, (ms(9_000)): 7_000_000_000_i64});
+        put(&desk, Bucket::Sticky, key, amounts.to_string()).await;
+    }
     let window = UsageWindow {
         name: "5h".to_owned(),
         used_permille: Some(425),
@@ -130,6 +137,7 @@ async fn a_pool_tells_of_each_account_what_is_in_use_and_what_keeps_it_out() {
             && of(answer, "well")["sessions"] == 2
             && of(answer, "well")["in_flight"] == 7
             && standing("told") == "out"
+            && of(answer, "well")["session_spend"]["total_usd"] == 4.0
     })
     .await;
     let full = of(&answer, "full");
@@ -154,6 +162,8 @@ async fn a_pool_tells_of_each_account_what_is_in_use_and_what_keeps_it_out() {
     let well = of(&answer, "well");
     assert_eq!((&well["standing"], &well["reasons"]), (&json!("serving"), &json!([])), "{well:#}");
     assert_eq!(well["headroom"][0]["used_percent"], 42.5);
+    let spend = json!({"window_s": 3_600, "limit_usd": 5.0, "most_usd": 3.0, "total_usd": 4.0, "sessions": 2});
+    assert_eq!(well["session_spend"], spend, "{well:#}");
     let pool = &answer["pools"][0];
     assert_eq!(pool["standing"], json!({"full": 1, "out": 2, "serving": 1}), "{pool:#}");
     assert_eq!((&pool["in_flight"], &pool["max_concurrent"]), (&json!(9), &json!(null)), "{pool:#}");

@@ -58,6 +58,7 @@ fn accounts(answer: &Value) -> Table {
         "rpm",
         "token until",
         "sessions",
+        "most spent",
         "headroom",
         "ok/fail/busy",
         "last",
@@ -75,6 +76,7 @@ fn accounts(answer: &Value) -> Table {
             of(account, "rpm_used", "requests_per_minute"),
             token(account),
             member(account, "sessions"),
+            spent(account),
             headroom(account),
             if account.get("counts").is_some_and(Value::is_object) { counts } else { "-".to_owned() },
             last(account),
@@ -96,6 +98,15 @@ fn token(account: &Value) -> String {
     let until = seconds(&inner(account, "/token/expires_at"));
     let expired = account.pointer("/token/expired") == Some(&Value::Bool(true));
     if expired { format!("{until} (expired)") } else { until }
+}
+
+/// `1.25/5 USD`: what the session has spent that has spent the most, of what it may.
+fn spent(account: &Value) -> String {
+    let usd = |name: &str| account.pointer(&format!("/session_spend/{name}")).and_then(Value::as_f64);
+    match (usd("most_usd"), usd("limit_usd")) {
+        (Some(most), Some(limit)) => format!("{most:.2}/{limit} USD"),
+        _ => "-".to_owned(),
+    }
 }
 
 /// `5h 42%, 7d 100%`.
@@ -186,6 +197,7 @@ mod tests {
                 {
                     "source": "account:1", "name": "max", "standing": "full", "returns_at": null, "in_flight": 5,
                     "max_concurrent": 5, "rpm_used": 12, "requests_per_minute": 0, "sessions": 4,
+                    "session_spend": {"window_s": 18_000, "limit_usd": 5.0, "most_usd": 1.25, "total_usd": 2.0, "sessions": 2},
                     "token": {"expires_at": "2026-11-30T18:00:00.000000Z", "expired": false},
                     "headroom": [{"name": "5h", "used_percent": 42.4}, {"name": "7d", "used_percent": null}],
                     "counts": {"ok": 40, "fail": 0, "busy": 1},

@@ -1,8 +1,10 @@
 //! One account of a pool.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use waybill_domain::catalog::{Catalog, SourceEntity};
-use waybill_event::{GroupId, LogTime, Source, UsageWindow};
+use waybill_event::{GroupId, LogTime, NanoUsd, Source, UsageWindow};
 use waybill_read_model::read::{Ended, Move};
 
 use super::{Moved, Past, by_reason};
@@ -62,6 +64,43 @@ impl From<UsageWindow> for Window {
     }
 }
 
+/// What its sessions have spent within its window.
+#[derive(Debug, Clone, Serialize)]
+pub(in crate::api) struct SessionSpend {
+    /// Within this many seconds.
+    window_s: u32,
+    /// What each may spend, in dollars.
+    limit_usd: f64,
+    /// The one that has spent the most.
+    most_usd: f64,
+    /// All together.
+    total_usd: f64,
+    /// Sessions that have spent anything.
+    sessions: u32,
+}
+
+impl SessionSpend {
+    /// Nothing where the account has no such window.
+    pub(in crate::api) fn of(state: &State, entity: &SourceEntity, now: LogTime) -> Option<Self> {
+        let SourceEntity::Account(account) = entity else { return None };
+        let window = account.session_window?;
+        let spent = state.live().spent(entity.source(), Duration::from_secs(window.seconds.into()), now);
+        Some(Self {
+            window_s: window.seconds,
+            limit_usd: dollars(window.limit),
+            most_usd: dollars(spent.most),
+            total_usd: dollars(spent.total),
+            sessions: spent.sessions,
+        })
+    }
+}
+
+/// For people: what is decided is decided in nano-dollars.
+#[expect(clippy::cast_precision_loss, reason = "fifteen digits are shown truly")]
+fn dollars(amount: NanoUsd) -> f64 {
+    amount.0 as f64 / 1e9
+}
+
 #[derive(Serialize)]
 pub(super) struct Shown<'a> {
     source: String,
@@ -78,6 +117,8 @@ pub(super) struct Shown<'a> {
     token: Option<Token>,
     /// Conversations that are bound to it.
     pub(super) sessions: u32,
+    /// Absent where sessions may spend what they like.
+    session_spend: Option<SessionSpend>,
     headroom: Vec<Window>,
     /// Outcomes of the last while, as the selector counts them; absent where nothing is known.
     counts: Option<Counted>,
@@ -131,6 +172,7 @@ impl<'a> Shown<'a> {
             limits: Limits::of(entity, &used),
             token,
             sessions: used.sessions,
+            session_spend: SessionSpend::of(state, entity, now),
             headroom: used.headroom.into_iter().map(Window::from).collect(),
             counts,
             last: past.map(|past| past.ended.get(&source).cloned().unwrap_or_default()),
