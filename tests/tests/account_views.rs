@@ -15,7 +15,7 @@ use waybill_tests::Bench;
 const MODEL: &str = "m";
 const SOON: Duration = Duration::from_secs(20);
 /// How long the request lasts that makes an account full.
-const HELD_MS: u64 = 40_000;
+const HELD_MS: u64 = 200_000;
 /// When the window begins anew that is used up.
 const RESETS_IN_S: u64 = 10_800;
 

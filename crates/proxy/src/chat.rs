@@ -149,7 +149,7 @@ impl Walk {
             clock: &self.replica.clock,
         })
         .await;
-        self.replica.headroom.hear(entity.source(), &attempted, (self.replica.clock)());
+        self.replica.headroom.hear(entity.source(), &attempted, &self.replica.clock);
         attempted
     }
 

@@ -8,6 +8,7 @@ use waybill_domain::headroom;
 use waybill_event::{LogTime, Source, SourceKind, UsageWindow};
 
 use crate::attempt::Attempted;
+use crate::replica::Clock;
 
 /// Most windows that are kept of one account.
 const MOST: usize = 16;
@@ -20,8 +21,11 @@ pub struct Headroom {
 
 impl Headroom {
     /// Takes over what the answer to an attempt tells, at accounts only.
-    pub(crate) fn hear(&self, source: Source, attempted: &Attempted, now: Option<LogTime>) {
-        let (SourceKind::Account, Some(now)) = (source.kind, now) else { return };
+    pub(crate) fn hear(&self, source: Source, attempted: &Attempted, clock: &Clock) {
+        if source.kind != SourceKind::Account {
+            return;
+        }
+        let Some(now) = clock() else { return };
         let headers = match attempted {
             Attempted::Answered(answer) => &answer.headers,
             Attempted::Opened(opened) => &opened.headers,

@@ -16,8 +16,12 @@ use waybill_journal::{Bucket, Held};
 use crate::desk::{Desk, now};
 
 async fn account(desk: &Desk, name: &str, limits: Value, groups: &[&str]) {
+    account_with(desk, name, json!(format!("token-{name}")), limits, groups).await;
+}
+
+async fn account_with(desk: &Desk, name: &str, credential: Value, limits: Value, groups: &[&str]) {
     let body = json!({
-        "name": name, "base_url": "https://upstream.test", "credential": format!("token-{name}"), "models": ["m"],
+        "name": name, "base_url": "https://upstream.test", "credential": credential, "models": ["m"],
         "groups": groups, "limits": limits,
     });
     desk.post("/accounts", body).await.expect(201);
@@ -218,4 +222,42 @@ async fn why_tells_what_keeps_a_source_out_and_what_ends_it() {
     desk.get("/sources/nobody/why").await.refused(404, "not_found");
     desk.get("/sources/channel:9/why").await.refused(404, "not_found");
     desk.get("/pools?since_s=0").await.refused(422, "invalid_field");
+}
+
+#[tokio::test]
+async fn why_tells_of_tokens_that_have_expired_and_of_breakers_that_are_open() {
+    let desk = Desk::new().await;
+    desk.post("/groups", json!({"name": "default"})).await.expect(201);
+    let expired = now().as_millis() / 1_000 - 60;
+    let tokens = json!({"access_token": "a", "expires_at": expired});
+    account_with(&desk, "lapsed", tokens, json!({}), &["default"]).await;
+    let endpoint = "https://login.test/token";
+    let tokens = json!({"access_token": "b", "refresh_token": "c", "expires_at": expired, "token_endpoint": endpoint});
+    account_with(&desk, "waiting", tokens, json!({}), &["default"]).await;
+    account(&desk, "failing", json!({}), &["default"]).await;
+    for (name, ends) in [("lapsed", "login"), ("waiting", "refresh")] {
+        let path = format!("/sources/{name}/why");
+        let why = until(&desk, &path, |why| why["reasons"][0]["why"] == "credential_expired").await;
+        assert_eq!((&why["standing"], &why["reasons"][0]["ends"]), (&json!("out"), &json!(ends)), "{why:#}");
+    }
+
+    let mut failing = state(3);
+    let (revisions, policy) = (failing.revisions, failing.policy.source_breaker);
+    let opened = failing.whole.breaker.open("source:account:3@p:b:1".into(), now(), revisions, &policy);
+    put_state(&desk, &failing).await;
+    let why = until(&desk, "/sources/failing/why", |why| why["standing"] == "out").await;
+    let reason = &why["reasons"][0];
+    assert_eq!((&reason["why"], &reason["ends"]), (&json!("source_breaker_open"), &json!("requests")), "{why:#}");
+    assert_eq!(
+        (&reason["until"], &why["returns_at"]),
+        (&json!(opened.open_until), &json!(opened.open_until)),
+        "{why:#}"
+    );
+    // One whose time has come is tried.
+    let mut failing = state(3);
+    let before = now() - Duration::from_secs(3_600);
+    failing.whole.breaker.open("source:account:3@p:b:2".into(), before, revisions, &policy);
+    put_state(&desk, &failing).await;
+    let why = until(&desk, "/sources/failing/why", |why| why["standing"] == "probing").await;
+    assert_eq!(why["reasons"][0]["why"], "probing", "{why:#}");
 }
