@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::api::Api;
-use super::output::{Table, edited, list, member};
+use super::output::{Table, list, member};
 use super::reason::{Reason, put};
 
 /// What a million tokens of a model cost.
@@ -42,22 +42,25 @@ pub(crate) struct Clear {
 
 impl Price {
     pub(super) async fn run(self, api: &Api) -> anyhow::Result<()> {
-        let (answer, done) = match self {
+        let (answer, model, done) = match self {
             Self::List => return listed(api).await,
             Self::Set(set) => {
                 let mut body = Map::new();
-                put(&mut body, "model", Some(set.model));
+                put(&mut body, "model", Some(set.model.clone()));
                 put(&mut body, "input_usd", Some(set.input));
                 put(&mut body, "output_usd", Some(set.output));
                 set.reason.put(&mut body);
-                (api.put(&["prices"], &Value::Object(body)).await?, "set")
+                (api.put(&["prices"], &Value::Object(body)).await?, set.model, "set")
             }
-            Self::Clear(clear) => (api.delete(&["prices"], &[("model", Some(clear.model))]).await?, "cleared"),
+            Self::Clear(Clear { model }) => {
+                (api.delete(&["prices"], &[("model", Some(model.clone()))]).await?, model, "cleared")
+            }
         };
         if api.wants_json() {
             return Ok(api.out().json(&answer)?);
         }
-        Ok(api.out().line(&edited(&answer, "price", done))?)
+        let position = member(&answer, "position");
+        Ok(api.out().line(&format!("price of {model} {done}, at position {position}"))?)
     }
 }
 
