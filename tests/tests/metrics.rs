@@ -20,7 +20,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 }
 
 /// Every label that there may be, with the most values that each may have.
-const LABELS: [(&str, usize); 12] = [
+const LABELS: [(&str, usize); 17] = [
     ("state", 6),
     ("stream", 2),
     ("code", 40),
@@ -33,6 +33,11 @@ const LABELS: [(&str, usize); 12] = [
     ("of", 2),
     ("scope", 2),
     ("limit", 8),
+    ("gate", 3),
+    ("from", 4),
+    ("outcome", 3),
+    ("strength", 3),
+    ("phase", 2),
 ];
 
 fn labels(text: &str) -> BTreeMap<String, BTreeSet<String>> {
@@ -96,7 +101,13 @@ async fn every_metric_counts_what_it_says_and_has_few_labels() {
     check("waybill_degraded_total", 1.0);
     check("waybill_request_duration_seconds_count", 7.0);
     check("waybill_added_latency_seconds_count", 7.0);
-    assert!(counted.contains_key("waybill_retries_suppressed_total"), "{text}");
+    let there = [
+        "waybill_retries_suppressed_total",
+        "waybill_sources_disabled",
+        "waybill_permits_total{from=\"store\"}",
+        "waybill_sticky_total{outcome=\"rebind\"}",
+    ];
+    assert!(there.iter().all(|name| counted.contains_key(*name)), "{text}");
 
     let folded = wait_until(Duration::from_secs(10), "the opening is announced", async || {
         let text = bench.fleet.metrics("projector-1").await;

@@ -359,7 +359,11 @@ async fn a_session_that_has_spent_its_window_goes_elsewhere_and_others_do_not() 
     .await;
     let story = bench.admin().history(moved.request()).await;
     assert!(story.to_string().contains("session_window"), "{:#}", *story);
-    assert_eq!(ask(3, "one").served().await.said(), "from the spare");
+    wait_until(Duration::from_secs(10), "the third replica knows it, too", async || {
+        let said = ask(3, "one").served().await.said();
+        until(said == "from the spare", || said)
+    })
+    .await;
     assert_eq!(ask(3, "two").served().await.said(), "from the plan", "another session has its own window");
     bench.fleet.stop().await;
 }

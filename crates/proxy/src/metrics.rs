@@ -1,6 +1,7 @@
 //! The proxy's metrics. Labels are few and bounded: ids of sources and names of models never become one.
 
 mod limits;
+mod out;
 mod unmatched;
 
 use std::sync::atomic::AtomicU64;
@@ -15,11 +16,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::FinalState;
-use waybill_event::{FailureKind, FallbackReason};
+use waybill_event::{FailureKind, FallbackReason, LogTime};
 use waybill_journal::permits::Counts;
 use waybill_journal::sticky::StickyCounts;
 
+use crate::views::Views;
 use limits::Limits;
+use out::Out;
 use unmatched::Unmatched;
 
 /// Upper bounds of the buckets for times, in seconds.
@@ -127,6 +130,7 @@ pub struct Metrics {
     suppressed: Counter,
     degraded: Counter,
     limits: Limits,
+    out: Out,
     unacknowledged: Family<OfWait, Counter>,
     token_waits: Counter,
     token_waits_in_vain: Counter,
@@ -162,6 +166,7 @@ impl Metrics {
             suppressed: Counter::default(),
             degraded: Counter::default(),
             limits: Limits::default(),
+            out: Out::default(),
             unacknowledged: Family::default(),
             token_waits: Counter::default(),
             token_waits_in_vain: Counter::default(),
@@ -179,6 +184,7 @@ impl Metrics {
         let in_vain = self.token_waits_in_vain.clone();
         r.register("token_waits_in_vain", "Those of them to which the next token didn't come in time", in_vain);
         self.limits.register(r);
+        self.out.register(r);
         r.register("refusals", "Requests refused before admission, by public error code", self.refusals.clone());
         r.register("attempts_per_request", "Dispatches of one request", self.attempts.clone());
         r.register("attempt_failures", "Failed attempts, by kind", self.failures.clone());
@@ -294,6 +300,11 @@ impl Metrics {
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         u64::try_from(self.in_flight.get()).unwrap_or(0)
+    }
+
+    /// Counts anew what keeps sources out.
+    pub fn look(&self, views: &Views, now: LogTime) {
+        self.out.read(views, now);
     }
 
     /// All metrics in the text form of OpenMetrics, with these readings.

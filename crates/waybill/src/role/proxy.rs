@@ -239,6 +239,9 @@ impl Role for Proxy {
 
     fn metrics(&self) -> String {
         let outbox = self.replica.outbox().status();
+        if let Some(now) = self.clock.now() {
+            self.replica.metrics().look(self.replica.views(), now);
+        }
         self.replica.metrics().render(Readings {
             outbox_bytes: outbox.bytes,
             outbox_pending: outbox.appended.saturating_sub(outbox.acknowledged),
