@@ -2,6 +2,7 @@
 
 mod first;
 mod limits;
+mod nobody;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +17,7 @@ use waybill_domain::attempt::{Conclusion, Machine, Opening, Policy};
 use waybill_domain::candidate::Candidate;
 use waybill_domain::catalog::{Ability, Authorised, Denied, Resolved, ResolvedTarget, Snapshot, SourceEntity};
 use waybill_domain::needs::Needs;
-use waybill_domain::selector::table::Unavailable;
-use waybill_domain::verdict::{PublicCode, all_busy};
+use waybill_domain::verdict::PublicCode;
 use waybill_event::LogTime;
 use waybill_event::config::Key;
 use waybill_event::selection::SkipReason;
@@ -27,6 +27,7 @@ use waybill_wire::headers;
 use waybill_wire::peek::{Peek, PeekError, peek};
 
 use first::{First, choose, choose_after};
+use nobody::{full, nobody};
 
 use crate::answer::{Ids, Refusal};
 use crate::chat::room;
@@ -241,7 +242,7 @@ fn want(
         include_usage: peeked.include_usage,
         schema: peeked.schema.map(|schema| body.slice_ref(schema.as_bytes())),
         deadline: wishes.deadline,
-        user: peeked.user().filter(|_| !authorised.key.user_limits.is_unlimited()),
+        user: if authorised.key.user_limits.is_unlimited() { None } else { peeked.user() },
         _held: Default::default(),
         key: authorised.key.clone(),
         headers: headers::outbound(headers),
@@ -453,31 +454,6 @@ impl Parts<'_> {
                 let why = unavailable.unwrap_or_else(|| course.present().table().unavailable());
                 nobody(why, (self.replica.clock)().unwrap_or(self.now))
             }
-        }
-    }
-}
-
-/// The answer when those that could serve are full: they are fine, and have room again soon.
-fn full() -> Refusal {
-    let told = all_busy(Some(Duration::from_secs(1)));
-    Refusal {
-        status: told.status,
-        retry_after: told.retry_after,
-        ..Refusal::saying(told.code, "Every source that could serve this request is at its limit; try again soon.")
-    }
-}
-
-/// The answer when nobody can be asked.
-fn nobody(unavailable: Unavailable, now: LogTime) -> Refusal {
-    let wait = |at: Option<LogTime>| at.map(|at| at.since(now));
-    match unavailable {
-        Unavailable::Nothing => Refusal::of(PublicCode::NoSourceAvailable),
-        Unavailable::Busy { retry_at } => {
-            let told = all_busy(wait(retry_at));
-            Refusal { status: told.status, retry_after: told.retry_after, ..Refusal::of(told.code) }
-        }
-        Unavailable::Down { retry_at } => {
-            Refusal { retry_after: wait(retry_at), ..Refusal::of(PublicCode::NoSourceAvailable) }
         }
     }
 }
