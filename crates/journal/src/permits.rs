@@ -11,9 +11,13 @@ mod asking;
 mod claim;
 mod counts;
 mod demand;
+mod ends;
+mod free;
 mod keep;
 mod key;
+mod others;
 mod outage;
+mod own;
 mod pump;
 mod rate;
 mod slots;
@@ -250,13 +254,16 @@ impl Permits {
     /// What is known of a subject; asks nobody.
     #[must_use]
     pub fn seen(&self, subject: &Subject) -> Seen {
-        let state = self.inner.state.lock();
+        let mut state = self.inner.state.lock();
         let now = Instant::now();
-        state.pools.get(subject).map_or_else(Seen::default, |pool| Seen {
-            in_flight: pool.slots.in_flight(now),
-            held: pool.slots.held(),
-            rate_used: pool.rate.used(now),
-            wanting: pool.slots.wanting(now),
+        state.pools.get_mut(subject).map_or_else(Seen::default, |pool| {
+            pool.slots.expire(now);
+            Seen {
+                in_flight: pool.slots.in_flight(),
+                held: pool.slots.held(),
+                rate_used: pool.rate.used(now),
+                wanting: pool.slots.wanting(now),
+            }
         })
     }
 

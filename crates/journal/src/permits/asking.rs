@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::own::Phase;
 use super::rate::RateWaiter;
-use super::slots::{Phase, Released, Waiter};
+use super::slots::{Released, Waiter};
 use super::waiting::{Full, RatePermit, Slot, Spent, WaitingForRate, WaitingForSlot};
 use super::{Inner, OnOutage, Subject};
 
@@ -46,14 +47,14 @@ impl Inner {
     fn ask(self: &Arc<Self>, subject: &Subject, limit: u32, on_outage: OnOutage) -> Result<Slot, WaitingForSlot> {
         let now = Instant::now();
         let mut state = self.state.lock();
-        let pool = state.pool(subject);
-        pool.slots.limit = limit;
-        if pool.slots.waiters.is_empty()
-            && let Some(n) = pool.slots.idle(now, &self.settings)
-            && let Some(own) = pool.slots.own.get_mut(&n)
+        let slots = &mut state.pool(subject).slots;
+        slots.set_limit(limit);
+        slots.expire(now);
+        if slots.waiters.is_empty()
+            && let Some(n) = slots.idle(now, &self.settings)
+            && let Some(serial) = slots.own(n).map(|own| own.serial)
         {
-            own.phase = Phase::Used;
-            let serial = own.serial;
+            slots.set(n, Phase::Used);
             self.counters.reused.add();
             return Ok(Slot::leased(self.clone(), subject.clone(), n, serial));
         }
@@ -65,9 +66,12 @@ impl Inner {
     }
 
     fn full(&self, subject: &Subject, limit: u32) -> Full {
-        let state = self.state.lock();
         let now = Instant::now();
-        let in_flight = state.pools.get(subject).map_or(0, |pool| pool.slots.in_flight(now));
+        let mut state = self.state.lock();
+        let in_flight = state.pools.get_mut(subject).map_or(0, |pool| {
+            pool.slots.expire(now);
+            pool.slots.in_flight()
+        });
         let store_away = !state.store.gives_slots(now, &self.settings);
         Full { subject: subject.clone(), limit, in_flight, store_away }
     }
@@ -94,10 +98,11 @@ impl Inner {
         let now = Instant::now();
         let mut state = self.state.lock();
         let Some(pool) = state.pools.get_mut(subject) else { return };
+        pool.slots.expire(now);
         match pool.slots.release(n, serial, now, &self.settings) {
             Released::Unknown => return,
             Released::Idle => {
-                if let Some(own) = pool.slots.own.get_mut(&n)
+                if let Some(own) = pool.slots.own_mut(n)
                     && !own.armed
                 {
                     own.armed = true;
@@ -109,7 +114,7 @@ impl Inner {
                 }
             }
             Released::Goes => {
-                if let Some(own) = pool.slots.own.get(&n) {
+                if let Some(own) = pool.slots.own(n) {
                     own.wake.notify_one();
                 }
             }
@@ -132,8 +137,8 @@ impl Inner {
 
     pub(super) fn is_over_lease(&self, subject: &Subject, n: u32, serial: u64) -> bool {
         let state = self.state.lock();
-        let own = state.pools.get(subject).and_then(|pool| pool.slots.own.get(&n));
-        own.is_some_and(|own| own.serial == serial && matches!(own.phase, Phase::Over { .. }))
+        let own = state.pools.get(subject).and_then(|pool| pool.slots.own(n));
+        own.is_some_and(|own| own.serial == serial && matches!(own.phase(), Phase::Over { .. }))
     }
 
     pub(super) async fn rate(

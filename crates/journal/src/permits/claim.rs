@@ -9,8 +9,9 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::key::{self, Claim};
+use super::own::{Own, Phase};
 use super::rate::Granted;
-use super::slots::{Claiming, Own, Phase};
+use super::slots::Claiming;
 use super::{Inner, State, Subject};
 use crate::keyed::{Bucket, Held};
 use crate::log::AppendError;
@@ -53,19 +54,20 @@ impl Inner {
         loop {
             let (key, value) = (key::slot(&subject, n), self.claim(serial, 1).written());
             let (newest, sent) = (self.state.lock().store.newest, Instant::now());
-            let late = || self.late(|state| state.pool(&subject).slots.claiming.get_mut(&n).map(doubt));
+            let late = || self.late(|state| state.pool(&subject).slots.doubt(n));
             let written = self.write_claim(&key, &value, self.settings.ttl, due, late).await;
             let mut state = self.state.lock();
             let now = Instant::now();
-            state.pool(&subject).slots.claiming.remove(&n);
+            let slots = &mut state.pool(&subject).slots;
+            slots.end(n);
+            slots.expire(now);
             match written {
                 Written::Held(revision) => {
                     self.counters.claims.add();
-                    let own = self.own(serial, revision, sent, now);
                     if revision <= newest {
                         self.emptied(&mut state);
                     }
-                    self.hold(&mut state, &subject, n, own);
+                    self.hold(&mut state, &subject, n, Own::claimed(serial, revision, sent, now, Phase::Going));
                     return;
                 }
                 Written::Taken => {
@@ -89,30 +91,24 @@ impl Inner {
             };
             serial = state.next();
             n = next;
-            state.pool(&subject).slots.claiming.insert(n, Claiming { serial, doubtful: false });
+            state.pool(&subject).slots.begin(n, serial);
         }
-    }
-
-    fn own(&self, serial: u64, revision: u64, sent: Instant, now: Instant) -> Own {
-        let phase = Phase::Idle { since: now };
-        Own { serial, revision, confirmed: sent, since: now, phase, check: false, wake: Arc::default(), armed: true }
     }
 
     /// A slot was claimed. It serves, unless nobody is to claim just now.
-    fn hold(self: &Arc<Self>, state: &mut State, subject: &Subject, n: u32, mut own: Own) {
-        if state.store.recovers(Instant::now(), &self.settings) {
-            own.phase = Phase::Going;
-        }
-        let (serial, wake) = (own.serial, Arc::clone(&own.wake));
+    fn hold(self: &Arc<Self>, state: &mut State, subject: &Subject, n: u32, own: Own) {
+        let serves = !state.store.recovers(Instant::now(), &self.settings);
+        let (serial, since, wake) = (own.serial, own.since, Arc::clone(&own.wake));
         state.store.heard(own.revision);
         let slots = &mut state.pool(subject).slots;
-        slots.theirs.remove(&n);
         slots.serves(&self.replica, own.revision);
-        if slots.uncovered() > 0 && own.phase != Phase::Going {
-            own.phase = Phase::Used;
-            slots.covering.push((n, own.serial));
+        slots.hold(n, own);
+        if serves && slots.uncovered() > 0 {
+            slots.set(n, Phase::Used);
+            slots.covering.push((n, serial));
+        } else if serves {
+            slots.set(n, Phase::Idle { since });
         }
-        slots.own.insert(n, own);
         self.tasks.spawn(self.clone().keep(subject.clone(), n, serial, wake));
         self.pump(state, subject);
     }
@@ -124,7 +120,7 @@ impl Inner {
         loop {
             let (key, value) = (key::rate(&subject, n), self.claim(serial, units).written());
             let (newest, sent) = (self.state.lock().store.newest, Instant::now());
-            let late = || self.late(|state| state.pool(&subject).rate.claiming.get_mut(&n).map(doubt));
+            let late = || self.late(|state| state.pool(&subject).rate.doubt(n));
             let written = self.write_claim(&key, &value, life, due, late).await;
             let mut state = self.state.lock();
             let now = Instant::now();
@@ -171,10 +167,9 @@ impl Inner {
     }
 
     /// The store didn't answer a claim in time: nobody waits for it any more, and others needn't wait either.
-    fn late(self: &Arc<Self>, doubt: impl FnOnce(&mut State) -> Option<()>) {
+    fn late(self: &Arc<Self>, doubt: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
-        // Somebody else may have it by now; then there is nothing to doubt.
-        let _known = doubt(&mut state);
+        doubt(&mut state);
         self.store_is_silent(&mut state);
     }
 
@@ -244,8 +239,4 @@ impl Inner {
             Ok(Err(_)) | Err(_) => tracing::debug!(key, "a claim that nobody uses lapses by itself"),
         }
     }
-}
-
-const fn doubt(claiming: &mut Claiming) {
-    claiming.doubtful = true;
 }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::key;
-use super::slots::{Own, Phase};
+use super::own::{Own, Phase};
 use super::{Inner, Subject};
 use crate::keyed::{Bucket, Held};
 use crate::log::AppendError;
@@ -85,27 +85,29 @@ impl Inner {
         let mut state = self.state.lock();
         let answers = state.store.answers();
         let pool = state.pool(subject);
-        let Some(own) = pool.slots.own.get_mut(&n).filter(|own| own.serial == serial) else { return Step::Ended };
-        let leased = own.leased(now, &self.settings);
+        let slots = &mut pool.slots;
+        let Some(own) = slots.own_of(n, serial) else { return Step::Ended };
+        let (leased, revision) = (own.leased(now, &self.settings), own.revision);
         own.armed = false;
-        match own.phase {
-            Phase::Going => return Step::Delete(own.revision),
+        match own.phase() {
+            Phase::Going => return Step::Delete(revision),
             Phase::Over { lost: true } => return Step::Ended,
             Phase::Idle { since } => {
                 let done = answers && now >= since + self.settings.linger;
                 if done || !leased || self.stop.is_cancelled() {
-                    own.phase = Phase::Going;
-                    return Step::Delete(own.revision);
+                    slots.set(n, Phase::Going);
+                    return Step::Delete(revision);
                 }
                 own.armed = true;
             }
             Phase::Used if !leased => {
-                own.phase = Phase::Over { lost: false };
+                slots.set(n, Phase::Over { lost: false });
                 self.counters.over_lease.add();
                 tracing::warn!(%subject, slot = n, "a request runs on though the lease of its slot has ended");
             }
             Phase::Used | Phase::Over { .. } => {}
         }
+        let Some(own) = slots.own_of(n, serial) else { return Step::Ended };
         let due = if own.check { now } else { own.confirmed + self.settings.ttl / 2 };
         if due.max(not_before) <= now {
             own.check = false;
@@ -121,7 +123,7 @@ impl Inner {
 
     fn until(&self, own: &Own, refresh: Instant) -> Instant {
         let lease_ends = own.confirmed + self.settings.lease();
-        match own.phase {
+        match own.phase() {
             Phase::Idle { since } => refresh.min(since + self.settings.linger).min(lease_ends),
             Phase::Used => refresh.min(lease_ends),
             Phase::Over { .. } | Phase::Going => refresh,
@@ -158,30 +160,32 @@ impl Inner {
             state.store.heard(*revision);
         }
         let pool = state.pool(subject);
-        let Some(own) = pool.slots.own.get_mut(&n).filter(|own| own.serial == serial) else { return };
+        let slots = &mut pool.slots;
+        let Some(own) = slots.own_of(n, serial) else { return };
+        let phase = own.phase();
         match refreshed {
             Refreshed::Confirmed(revision) => {
                 self.counters.refreshed.add();
                 own.revision = *revision;
                 own.confirmed = sent;
-                if own.phase == (Phase::Over { lost: false }) {
-                    own.phase = Phase::Used;
+                if phase == (Phase::Over { lost: false }) {
+                    slots.set(n, Phase::Used);
                 }
             }
             Refreshed::Found(revision) => {
                 own.revision = *revision;
                 own.check = true;
             }
-            Refreshed::Lost => match own.phase {
+            Refreshed::Lost => match phase {
                 Phase::Used | Phase::Over { .. } => {
-                    if own.phase == Phase::Used {
+                    if phase == Phase::Used {
                         self.counters.over_lease.add();
                     }
-                    own.phase = Phase::Over { lost: true };
+                    slots.set(n, Phase::Over { lost: true });
                     tracing::warn!(%subject, slot = n, "somebody else holds the slot of a request that runs");
                 }
                 Phase::Idle { .. } | Phase::Going => {
-                    pool.slots.own.remove(&n);
+                    slots.forget(n);
                 }
             },
             Refreshed::Changed => own.check = true,
@@ -214,8 +218,8 @@ impl Inner {
     fn forget(self: &Arc<Self>, subject: &Subject, n: u32, serial: u64) {
         let mut state = self.state.lock();
         let slots = &mut state.pool(subject).slots;
-        if slots.own.get(&n).is_some_and(|own| own.serial == serial) {
-            slots.own.remove(&n);
+        if slots.own_of(n, serial).is_some() {
+            slots.forget(n);
         }
         self.pump(&mut state, subject);
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::outage::Situation;
-use super::slots::{Claiming, Phase};
+use super::own::Phase;
+use super::slots::{Claiming, Waiter};
 use super::waiting::{RatePermit, Slot, Spent};
 use super::{Inner, OnOutage, State, Subject};
 
@@ -14,10 +15,11 @@ impl Inner {
     /// Serves those who wait for a slot of a subject.
     pub(super) fn pump(self: &Arc<Self>, state: &mut State, subject: &Subject) {
         let now = Instant::now();
+        state.pool(subject).slots.expire(now);
         self.serve_idle(state, subject, now);
         if state.store.gives_slots(now, &self.settings) {
             self.begin_claims(state, subject, now);
-            self.begin_marking(state, subject, now);
+            self.begin_marking(state, subject);
         } else {
             self.serve_outside(state, subject, now);
         }
@@ -36,11 +38,11 @@ impl Inner {
                 slots.waiters.insert(id, waiter);
                 return;
             };
-            let Some(own) = slots.own.get_mut(&n) else { return };
-            let slot = Slot::leased(self.clone(), subject.clone(), n, own.serial);
+            let Some(serial) = slots.own(n).map(|own| own.serial) else { return };
+            let slot = Slot::leased(self.clone(), subject.clone(), n, serial);
             match waiter.send.send(slot) {
                 Ok(()) => {
-                    own.phase = Phase::Used;
+                    slots.set(n, Phase::Used);
                     slots.served = true;
                 }
                 Err(slot) => slot.withdraw(),
@@ -55,23 +57,26 @@ impl Inner {
         let situation = self.situation(state, subject, now);
         let slots = &mut state.pool(subject).slots;
         let has_leases = slots.has_leases(now, &self.settings);
-        let mut given = 0;
-        for (id, waiter) in std::mem::take(&mut slots.waiters) {
-            let running = slots.uncovered().saturating_add(slots.over_lease());
-            // Until its leases end a replica uses what it holds.
-            let may = match waiter.on_outage {
-                OnOutage::Open => true,
-                OnOutage::Closed => false,
-                OnOutage::Share { .. } => !has_leases && running < situation.allowed(waiter.on_outage),
-            };
-            if !may {
-                slots.waiters.insert(id, waiter);
-                continue;
+        // Until its leases end a replica uses what it holds.
+        let may = |on_outage, running: u32| match on_outage {
+            OnOutage::Open => true,
+            OnOutage::Closed => false,
+            OnOutage::Share { .. } => !has_leases && running < situation.allowed(on_outage),
+        };
+        let mut running = slots.uncovered().saturating_add(slots.over_lease());
+        let mut served = Vec::new();
+        for (id, waiter) in &slots.waiters {
+            if may(waiter.on_outage, running) {
+                served.push(*id);
+                running = running.saturating_add(u32::from(!waiter.send.is_closed()));
             }
-            match waiter.send.send(Slot::outside(self.clone(), subject.clone())) {
+        }
+        let mut given = 0;
+        for Waiter { on_outage, send } in served.into_iter().filter_map(|id| slots.waiters.remove(&id)) {
+            match send.send(Slot::outside(self.clone(), subject.clone())) {
                 Ok(()) => {
                     slots.outside = slots.outside.saturating_add(1);
-                    self.count_outside(waiter.on_outage);
+                    self.count_outside(on_outage);
                     given += 1;
                 }
                 Err(slot) => slot.withdraw(),
@@ -91,7 +96,7 @@ impl Inner {
         let (replicas, told) = (state.store.replicas(), state.store.told);
         let settled = state.store.since.is_some_and(|since| now >= since + self.settings.ttl);
         let slots = &state.pool(subject).slots;
-        Situation { limit: slots.limit, replicas, taken: slots.maybe_taken(now), unsure: !told && !settled }
+        Situation { limit: slots.limit(), replicas, taken: slots.maybe_taken(), unsure: !told && !settled }
     }
 
     fn begin_claims(self: &Arc<Self>, state: &mut State, subject: &Subject, now: Instant) {
@@ -103,14 +108,14 @@ impl Inner {
             }
             let Some(n) = slots.candidate(&self.replica, self.offset, now) else { return };
             let serial = state.next();
-            state.pool(subject).slots.claiming.insert(n, Claiming { serial, doubtful: false });
+            state.pool(subject).slots.begin(n, serial);
             self.tasks.spawn(self.clone().claim_slot(subject.clone(), n, serial));
         }
     }
 
-    fn begin_marking(self: &Arc<Self>, state: &mut State, subject: &Subject, now: Instant) {
+    fn begin_marking(self: &Arc<Self>, state: &mut State, subject: &Subject) {
         let slots = &mut state.pool(subject).slots;
-        let wants = !slots.waiters.is_empty() && slots.awaited() == 0 && slots.others_hold(now);
+        let wants = !slots.waiters.is_empty() && slots.awaited() == 0 && slots.others_hold();
         if wants && slots.marking.is_none() && !self.stop.is_cancelled() {
             let wake = Arc::default();
             slots.marking = Some(Arc::clone(&wake));

@@ -152,6 +152,13 @@ impl Rate {
         self.suspects.insert(n, now + SUSPECT);
     }
 
+    /// Nobody waits for a claim any more.
+    pub(super) fn doubt(&mut self, n: u32) {
+        if let Some(claiming) = self.claiming.get_mut(&n) {
+            claiming.doubtful = true;
+        }
+    }
+
     /// Permits that claims under way will bring, at most.
     pub(super) fn awaited(&self) -> u32 {
         let awaited = self.claiming.iter().filter(|(_, claiming)| !claiming.doubtful);

@@ -1,4 +1,5 @@
-//! The slots of one subject, as this replica knows them, and what follows from that.
+//! The slots of one subject, as this replica knows them, and what follows from that. What a request asks of them is counted
+//! along as things change, so that it costs the same however large the limit is.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use waybill_event::ProducerId;
 
+use super::ends::Ends;
+use super::free::Free;
+use super::others::Others;
+use super::own::{Own, Owned, Phase};
 use super::waiting::Slot;
 use super::{OnOutage, Settings};
 
@@ -24,14 +29,17 @@ pub(super) const LATE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Slots {
-    pub(super) limit: u32,
     /// Slots that this replica holds, or whose requests still run.
-    pub(super) own: BTreeMap<u32, Own>,
+    own: Owned,
     /// Slots that others hold.
-    pub(super) theirs: BTreeMap<u32, Theirs>,
+    theirs: Others,
     /// Claims under way.
-    pub(super) claiming: BTreeMap<u32, Claiming>,
-    suspects: BTreeMap<u32, Instant>,
+    claiming: BTreeMap<u32, Claiming>,
+    /// How many of them nobody waits for any more.
+    doubtful: usize,
+    suspects: Ends,
+    /// Numbers below the limit that are none of these.
+    free: Free,
     /// Replicas that wait for a slot, with the instant at which their mark has lapsed.
     pub(super) marks: BTreeMap<ProducerId, Instant>,
     /// Revision of the newest claim of each replica: of those that hold equally many, who was served longest ago is next.
@@ -48,41 +56,6 @@ pub(super) struct Slots {
     pub(super) marking: Option<Arc<Notify>>,
     /// Whether the last waiter to leave had got a slot.
     pub(super) served: bool,
-}
-
-pub(super) struct Own {
-    pub(super) serial: u64,
-    pub(super) revision: u64,
-    /// When the last write that the store confirmed was sent.
-    pub(super) confirmed: Instant,
-    pub(super) since: Instant,
-    pub(super) phase: Phase,
-    /// To be refreshed at once: something is wrong with it.
-    pub(super) check: bool,
-    pub(super) wake: Arc<Notify>,
-    /// Its keeper looks at it soon, whether or not it is woken.
-    pub(super) armed: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Idle {
-        since: Instant,
-    },
-    Used,
-    /// Its lease ended while its request runs. Lost: somebody else has it.
-    Over {
-        lost: bool,
-    },
-    /// It is being deleted.
-    Going,
-}
-
-pub(super) struct Theirs {
-    pub(super) holder: ProducerId,
-    pub(super) lapses: Instant,
-    /// The store said that it is gone, at a time when that isn't to be relied on.
-    pub(super) gone: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -110,60 +83,131 @@ pub(super) enum Released {
     Forgotten,
 }
 
-impl Own {
-    pub(super) fn leased(&self, now: Instant, settings: &Settings) -> bool {
-        now < self.confirmed + settings.lease()
-    }
-}
-
 impl Slots {
+    pub(super) const fn limit(&self) -> u32 {
+        self.free.limit()
+    }
+
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        if limit == self.free.limit() {
+            return;
+        }
+        let Self { own, theirs, claiming, suspects, free, .. } = self;
+        let taken = own.numbers().chain(theirs.numbers()).chain(claiming.keys().copied()).chain(suspects.numbers());
+        free.set_limit(limit, taken);
+    }
+
+    /// Sees to it that a number is free or isn't, after something about it has changed.
+    fn settle(&mut self, n: u32) {
+        let taken =
+            self.own.get(n).is_some() || self.claiming.contains_key(&n) || self.theirs.hold(n) || self.suspects.has(n);
+        if taken { self.free.take(n) } else { self.free.give(n) }
+    }
+
+    /// Forgets what others held and what was suspected, as far as that is over. Called before anything is asked.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(n) = self.theirs.lapsed(now) {
+            self.settle(n);
+        }
+        while let Some(n) = self.suspects.over(now) {
+            self.settle(n);
+        }
+    }
+
+    /// One of this replica's slots.
+    pub(super) fn own(&self, n: u32) -> Option<&Own> {
+        self.own.get(n)
+    }
+
+    pub(super) fn own_mut(&mut self, n: u32) -> Option<&mut Own> {
+        self.own.get_mut(n)
+    }
+
+    /// One of this replica's slots, if it is still the one of this claim.
+    pub(super) fn own_of(&mut self, n: u32, serial: u64) -> Option<&mut Own> {
+        self.own.of(n, serial)
+    }
+
+    pub(super) fn all_own(&mut self) -> impl Iterator<Item = &mut Own> {
+        self.own.values_mut()
+    }
+
+    /// A slot of this replica's is something else from now on.
+    pub(super) fn set(&mut self, n: u32, phase: Phase) {
+        self.own.set(n, phase);
+    }
+
+    /// A slot is this replica's.
+    pub(super) fn hold(&mut self, n: u32, own: Own) {
+        self.theirs.remove(n);
+        self.own.put(n, own);
+        self.settle(n);
+    }
+
+    /// A slot isn't this replica's any more.
+    pub(super) fn forget(&mut self, n: u32) {
+        self.own.remove(n);
+        self.settle(n);
+    }
+
+    pub(super) fn claims(&self, n: u32) -> Option<Claiming> {
+        self.claiming.get(&n).copied()
+    }
+
+    /// A claim is under way.
+    pub(super) fn begin(&mut self, n: u32, serial: u64) {
+        self.end(n);
+        self.claiming.insert(n, Claiming { serial, doubtful: false });
+        self.settle(n);
+    }
+
+    /// Nobody waits for a claim any more.
+    pub(super) fn doubt(&mut self, n: u32) {
+        if let Some(claiming) = self.claiming.get_mut(&n)
+            && !std::mem::replace(&mut claiming.doubtful, true)
+        {
+            self.doubtful += 1;
+        }
+    }
+
+    /// A claim has come to something.
+    pub(super) fn end(&mut self, n: u32) {
+        if let Some(claiming) = self.claiming.remove(&n) {
+            self.doubtful -= usize::from(claiming.doubtful);
+            self.settle(n);
+        }
+    }
+
     /// An idle slot for the next request: the one used last, so that those not needed go.
     pub(super) fn idle(&self, now: Instant, settings: &Settings) -> Option<u32> {
-        if self.living(now) > self.limit {
+        if self.living() > self.limit() {
             return None;
         }
-        let idle = self.own.iter().filter_map(|(n, own)| match own.phase {
-            Phase::Idle { since } if *n < self.limit && own.leased(now, settings) => Some((since, *n)),
-            Phase::Idle { .. } | Phase::Used | Phase::Over { .. } | Phase::Going => None,
-        });
-        idle.max().map(|(_, n)| n)
+        let leased = |n: &u32| self.own.get(*n).is_some_and(|own| own.leased(now, settings));
+        self.own.idle().find(|n| *n < self.limit() && leased(n))
     }
 
     /// Slots that are held, as far as is known.
-    fn living(&self, now: Instant) -> u32 {
-        let own = self.own.values().filter(|own| own.phase != Phase::Over { lost: true }).count();
-        count(own + self.living_theirs(now).count())
-    }
-
-    fn living_theirs(&self, now: Instant) -> impl Iterator<Item = &Theirs> {
-        self.theirs.values().filter(move |theirs| !theirs.gone && theirs.lapses > now)
+    fn living(&self) -> u32 {
+        self.own.living().saturating_add(self.theirs.living())
     }
 
     /// Whether others hold any.
-    pub(super) fn others_hold(&self, now: Instant) -> bool {
-        self.living_theirs(now).next().is_some()
-    }
-
-    fn is_free(&self, n: u32, now: Instant) -> bool {
-        !self.own.contains_key(&n)
-            && !self.claiming.contains_key(&n)
-            && self.theirs.get(&n).is_none_or(|theirs| theirs.gone || theirs.lapses <= now)
-            && self.suspects.get(&n).is_none_or(|until| *until <= now)
+    pub(super) const fn others_hold(&self) -> bool {
+        self.theirs.living() > 0
     }
 
     /// A slot to claim, looking from `offset` on; none where there is no free one, or others come first.
     pub(super) fn candidate(&self, me: &ProducerId, offset: u32, now: Instant) -> Option<u32> {
-        let limit = self.limit;
+        let limit = self.limit();
         // Also slots beyond a limit that was lowered count while they are held.
-        if limit == 0 || self.living(now).saturating_add(count(self.claiming.len())) >= limit {
+        if limit == 0 || self.living().saturating_add(count(self.claiming.len())) >= limit {
             return None;
         }
-        let free = (0..limit).filter(|n| self.is_free(*n, now)).count();
-        if free <= self.before(me, now) {
+        if self.free.count() <= count(self.before(me, now)) {
             return None;
         }
-        let from = offset % limit;
-        (from..limit).chain(0..from).find(|n| self.is_free(*n, now))
+        self.free.first_from(offset % limit)
     }
 
     /// Waiting replicas that a free slot goes to before it goes to this one: those that hold fewer, or as many and were
@@ -171,7 +215,7 @@ impl Slots {
     fn before(&self, me: &ProducerId, now: Instant) -> usize {
         let mine = (self.held().saturating_add(count(self.claiming.len())), self.served_at(me));
         let before = |(replica, lapses): &(&ProducerId, &Instant)| {
-            let theirs = (self.held_by(replica, now), self.served_at(replica));
+            let theirs = (self.theirs.held_by(replica), self.served_at(replica));
             **lapses > now && (self.barred(replica, now) || theirs < mine)
         };
         self.marks.iter().filter(before).count()
@@ -190,22 +234,18 @@ impl Slots {
         self.bars.get(replica).is_some_and(|until| *until > now)
     }
 
-    fn held_by(&self, replica: &ProducerId, now: Instant) -> u32 {
-        count(self.living_theirs(now).filter(|theirs| theirs.holder == *replica).count())
-    }
-
     /// Slots that this replica holds.
     pub(super) fn held(&self) -> u32 {
-        count(self.own.values().filter(|own| matches!(own.phase, Phase::Idle { .. } | Phase::Used)).count())
+        self.own.held()
     }
 
-    pub(super) fn over_lease(&self) -> u32 {
-        count(self.own.values().filter(|own| matches!(own.phase, Phase::Over { .. })).count())
+    pub(super) const fn over_lease(&self) -> u32 {
+        self.own.over_lease()
     }
 
     /// Claims that somebody waits for.
     pub(super) fn awaited(&self) -> usize {
-        self.claiming.values().filter(|claiming| !claiming.doubtful).count()
+        self.claiming.len() - self.doubtful
     }
 
     /// Requests that run without a slot of the store's.
@@ -220,18 +260,17 @@ impl Slots {
 
     /// Whether this replica holds slots whose leases stand.
     pub(super) fn has_leases(&self, now: Instant, settings: &Settings) -> bool {
-        let stands = |own: &Own| matches!(own.phase, Phase::Idle { .. } | Phase::Used) && own.leased(now, settings);
+        let stands = |own: &Own| matches!(own.phase(), Phase::Idle { .. } | Phase::Used) && own.leased(now, settings);
         self.own.values().any(stands)
     }
 
     /// Slots that others may hold, whatever the store says of them just now.
-    pub(super) fn maybe_taken(&self, now: Instant) -> u32 {
-        count(self.theirs.values().filter(|theirs| theirs.lapses > now).count())
+    pub(super) fn maybe_taken(&self) -> u32 {
+        self.theirs.maybe()
     }
 
-    pub(super) fn in_flight(&self, now: Instant) -> u32 {
-        let own = self.own.values().filter(|own| matches!(own.phase, Phase::Used | Phase::Over { .. })).count();
-        count(own + self.living_theirs(now).count()).saturating_add(self.uncovered())
+    pub(super) fn in_flight(&self) -> u32 {
+        self.own.running().saturating_add(self.theirs.living()).saturating_add(self.uncovered())
     }
 
     pub(super) fn wanting(&self, now: Instant) -> u32 {
@@ -241,32 +280,26 @@ impl Slots {
 
     /// A claim was refused: somebody else has the slot, though the watch hasn't said so yet.
     pub(super) fn suspect(&mut self, n: u32, now: Instant) {
-        self.suspects.insert(n, now + SUSPECT);
+        self.suspects.set(n, now + SUSPECT);
+        self.settle(n);
     }
 
     /// A slot's request has ended.
     pub(super) fn release(&mut self, n: u32, serial: u64, now: Instant, settings: &Settings) -> Released {
-        let (mine, lost) = match self.own.get(&n) {
-            Some(own) => (own.serial == serial, own.phase == Phase::Over { lost: true }),
-            None => (false, false),
-        };
-        if !mine {
-            return Released::Unknown;
-        }
-        if lost {
-            self.own.remove(&n);
+        let Some(phase) = self.own.of(n, serial).map(|own| own.phase()) else { return Released::Unknown };
+        if phase == (Phase::Over { lost: true }) {
+            self.forget(n);
             return Released::Forgotten;
         }
         let goes = self.goes_when_released(n, now, settings);
-        let Some(own) = self.own.get_mut(&n) else { return Released::Unknown };
-        own.phase = if goes { Phase::Going } else { Phase::Idle { since: now } };
+        self.set(n, if goes { Phase::Going } else { Phase::Idle { since: now } });
         if goes { Released::Goes } else { Released::Idle }
     }
 
     fn goes_when_released(&mut self, n: u32, now: Instant, settings: &Settings) -> bool {
-        let Some(own) = self.own.get(&n) else { return true };
-        let excess = n >= self.limit || self.living(now) > self.limit;
-        if excess || matches!(own.phase, Phase::Over { .. }) {
+        let Some(own) = self.own.get(n) else { return true };
+        let excess = n >= self.limit() || self.living() > self.limit();
+        if excess || matches!(own.phase(), Phase::Over { .. }) {
             return true;
         }
         if !self.marks.values().any(|lapses| *lapses > now) {
@@ -286,32 +319,28 @@ impl Slots {
     fn gives_way_to(&self, tenure: Duration, now: Instant, settings: &Settings) -> Option<&ProducerId> {
         let held = self.held();
         let poorer = self.marks.iter().filter(|(replica, lapses)| {
-            let theirs = self.held_by(replica, now);
+            let theirs = self.theirs.held_by(replica);
             // Where the difference is one slot nothing is gained but that it evens out in the long run.
             let due = if theirs > 0 && theirs + 1 == held { settings.tenure * EVEN } else { settings.tenure };
             **lapses > now && theirs < held && tenure >= due && !self.barred(replica, now)
         });
         let poorer: Vec<&ProducerId> = poorer.map(|(replica, _)| replica).collect();
-        let free = (0..self.limit).filter(|n| self.is_free(*n, now)).count();
-        if free >= poorer.len() {
+        if self.free.count() >= count(poorer.len()) {
             // There is one for each already.
             return None;
         }
-        poorer.into_iter().min_by_key(|replica| (self.held_by(replica, now), self.served_at(replica)))
+        poorer.into_iter().min_by_key(|replica| (self.theirs.held_by(replica), self.served_at(replica)))
     }
 
     /// Idle slots that are to go at once: others wait, or the limit was lowered.
     pub(super) fn dismiss(&mut self, now: Instant) {
         let wanted = self.waiters.is_empty() && self.marks.values().any(|lapses| *lapses > now);
-        let (limit, excess) = (self.limit, self.living(now).saturating_sub(self.limit));
-        let mut surplus = excess;
-        for (n, own) in self.own.iter_mut().rev() {
-            if !matches!(own.phase, Phase::Idle { .. }) {
-                continue;
-            }
-            if wanted || *n >= limit || surplus > 0 {
-                surplus = surplus.saturating_sub(1);
-                own.phase = Phase::Going;
+        let limit = self.limit();
+        let mut surplus = self.living().saturating_sub(limit);
+        while let Some(n) = self.own.last_idle().filter(|n| wanted || *n >= limit || surplus > 0) {
+            surplus = surplus.saturating_sub(1);
+            self.set(n, Phase::Going);
+            if let Some(own) = self.own.get(n) {
                 own.wake.notify_one();
             }
         }
@@ -319,26 +348,19 @@ impl Slots {
 
     /// Somebody else holds a slot, by a write of this revision.
     pub(super) fn took(&mut self, n: u32, holder: ProducerId, revision: u64, now: Instant, settings: &Settings) {
-        self.suspects.remove(&n);
-        let lapses = now + settings.ttl + LATE;
-        let known = self.theirs.get(&n).is_some_and(|theirs| theirs.holder == holder && !theirs.gone);
-        if !known {
+        self.suspects.clear(n);
+        if self.theirs.took(n, holder.clone(), now + settings.ttl + LATE) {
             self.bars.remove(&holder);
             self.serves(&holder, revision);
         }
-        self.theirs.insert(n, Theirs { holder, lapses, gone: false });
+        self.settle(n);
     }
 
     /// A slot is gone. Where that isn't to be relied on it may still be somebody's.
     pub(super) fn gone(&mut self, n: u32, relied: bool) {
-        self.suspects.remove(&n);
-        match self.theirs.get_mut(&n) {
-            Some(theirs) if !relied => theirs.gone = true,
-            Some(_) => {
-                self.theirs.remove(&n);
-            }
-            None => {}
-        }
+        self.suspects.clear(n);
+        self.theirs.gone(n, relied);
+        self.settle(n);
     }
 
     pub(super) fn unmark(&mut self, replica: &ProducerId) {
@@ -348,8 +370,7 @@ impl Slots {
 
     /// Forgets what has lapsed.
     pub(super) fn tidy(&mut self, now: Instant) {
-        self.theirs.retain(|_, theirs| theirs.lapses > now);
-        self.suspects.retain(|_, until| *until > now);
+        self.expire(now);
         self.marks.retain(|_, until| *until > now);
         self.bars.retain(|_, until| *until > now);
         if self.served_at.len() > SERVED {

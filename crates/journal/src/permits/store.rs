@@ -207,7 +207,7 @@ impl Inner {
     pub(super) fn recover(&self, state: &mut State, now: Instant) {
         state.store.emptied = Some(now);
         state.store.since.get_or_insert(now);
-        for own in state.pools.values_mut().flat_map(|pool| pool.slots.own.values_mut()) {
+        for own in state.pools.values_mut().flat_map(|pool| pool.slots.all_own()) {
             own.check = true;
             own.wake.notify_one();
         }

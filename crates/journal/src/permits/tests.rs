@@ -1,5 +1,6 @@
 //! Permits over a store in memory, in virtual time.
 
+mod cost;
 mod fairness;
 mod ground;
 mod outage;

@@ -86,8 +86,8 @@ impl Inner {
         let now = Instant::now();
         let slots = &mut state.pool(subject).slots;
         if claim.holder == self.replica && claim.boot == self.boot {
-            let held = slots.own.get(&n).is_some_and(|own| own.serial == claim.n);
-            let claiming = slots.claiming.get(&n).is_some_and(|claiming| claiming.serial == claim.n);
+            let held = slots.own(n).is_some_and(|own| own.serial == claim.n);
+            let claiming = slots.claims(n).is_some_and(|claiming| claiming.serial == claim.n);
             if !held && !claiming {
                 slots.took(n, claim.holder, entry.revision, now, &self.settings);
                 self.orphan(entry.key.clone(), entry.value.clone());
@@ -98,7 +98,7 @@ impl Inner {
         if claim.holder == self.replica && claim.boot < self.boot {
             self.orphan(entry.key.clone(), entry.value.clone());
         }
-        if let Some(own) = slots.own.get_mut(&n)
+        if let Some(own) = slots.own_mut(n)
             && own.revision < entry.revision
         {
             own.check = true;
@@ -126,7 +126,7 @@ impl Inner {
             Key::Slot(subject, n) => {
                 let slots = &mut state.pool(subject).slots;
                 slots.gone(*n, relied);
-                if let Some(own) = slots.own.get_mut(n)
+                if let Some(own) = slots.own_mut(*n)
                     && own.revision < revision
                 {
                     own.check = true;
