@@ -68,39 +68,36 @@ fn civil(days: i64) -> (i64, u8, u8) {
 
 /// Bytes of a time with a year of four digits.
 const LENGTH: usize = 27;
+/// The first and the last moment of the years that can be written, 0 to 9999.
+const WRITTEN: (LogTime, LogTime) = (LogTime(-62_167_219_200_000_000), LogTime(253_402_300_799_999_999));
 
 impl LogTime {
-    /// The time as it is written; `None` outside of the years 0 to 9999.
-    pub(crate) fn text(self) -> Option<[u8; LENGTH]> {
-        let seconds = self.0.div_euclid(1_000_000);
-        let micros = u32::try_from(self.0.rem_euclid(1_000_000)).ok()?;
+    /// The time as it is written. What lies outside of the years 0 to 9999 is written as their first or last moment:
+    /// upstreams name any time they like, and what couldn't be read again would take the whole event or beat with it.
+    pub(crate) fn text(self) -> [u8; LENGTH] {
+        let written = self.0.clamp(WRITTEN.0.0, WRITTEN.1.0);
+        let seconds = written.div_euclid(1_000_000);
+        let small = |number: i64| u32::try_from(number).unwrap_or_default();
+        let micros = small(written.rem_euclid(1_000_000));
         let (year, month, day) = civil(seconds.div_euclid(86_400));
-        let year = u32::try_from(year).ok().filter(|year| *year <= 9_999)?;
-        let rest = u32::try_from(seconds.rem_euclid(86_400)).ok()?;
+        let (year, rest) = (small(year), small(seconds.rem_euclid(86_400)));
         let digit = |number: u32, unit: u32| b'0' + u8::try_from(number / unit % 10).unwrap_or_default();
         let pair = |number: u32| [digit(number, 10), digit(number, 1)];
         let [[y0, y1], [y2, y3]] = [pair(year / 100), pair(year % 100)];
         let [[o0, o1], [d0, d1]] = [pair(month.into()), pair(day.into())];
         let [[h0, h1], [m0, m1], [s0, s1]] = [pair(rest / 3_600), pair(rest / 60 % 60), pair(rest % 60)];
         let [[u0, u1], [u2, u3], [u4, u5]] = [pair(micros / 10_000), pair(micros / 100 % 100), pair(micros % 100)];
-        Some([
+        [
             y0, y1, y2, y3, b'-', o0, o1, b'-', d0, d1, b'T', h0, h1, b':', m0, m1, b':', s0, s1, b'.', u0, u1, u2, u3,
             u4, u5, b'Z',
-        ])
+        ]
     }
 }
 
 impl fmt::Display for LogTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Ok(text)) = self.text().as_ref().map(|text| std::str::from_utf8(text)) {
-            return f.write_str(text);
-        }
-        let seconds = self.0.div_euclid(1_000_000);
-        let micros = self.0.rem_euclid(1_000_000);
-        let (year, month, day) = civil(seconds.div_euclid(86_400));
-        let rest = seconds.rem_euclid(86_400);
-        let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+        let text = self.text();
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -122,9 +119,9 @@ impl FromStr for LogTime {
 
 impl Serialize for LogTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.text().as_ref().map(|text| std::str::from_utf8(text)) {
-            Some(Ok(text)) => serializer.serialize_str(text),
-            Some(Err(_)) | None => serializer.collect_str(self),
+        match std::str::from_utf8(&self.text()) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => serializer.collect_str(self),
         }
     }
 }
@@ -140,6 +137,21 @@ impl<'de> Deserialize<'de> for LogTime {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_lies_beyond_the_years_that_can_be_written_is_still_read_again() {
+        let check = |micros: i64, expected: &str| {
+            let at = LogTime::from_micros(micros);
+            let written = serde_json::to_string(&at).unwrap();
+            assert_eq!((at.to_string().as_str(), written.as_str()), (expected, format!("{expected:?}").as_str()));
+            let read: LogTime = serde_json::from_str(&written).unwrap();
+            assert_eq!(read.to_string(), expected);
+        };
+        check(i64::MAX, "9999-12-31T23:59:59.999999Z");
+        check(253_402_300_800_000_000, "9999-12-31T23:59:59.999999Z");
+        check(-62_167_219_200_000_001, "0000-01-01T00:00:00.000000Z");
+        check(i64::MIN, "0000-01-01T00:00:00.000000Z");
+    }
 
     proptest! {
         #[test]

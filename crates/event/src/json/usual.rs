@@ -64,14 +64,9 @@ fn member<T>(name: &'static str, value: Option<T>, out: &mut Out, write: impl Fn
 }
 
 fn time(at: LogTime, out: &mut Out) {
-    match at.text() {
-        Some(digits) => {
-            out.push(b'"');
-            out.extend_from_slice(&digits);
-            out.push(b'"');
-        }
-        None => text(&at.to_string(), out),
-    }
+    out.push(b'"');
+    out.extend_from_slice(&at.text());
+    out.push(b'"');
 }
 
 fn request(id: RequestId, out: &mut Out) {
