@@ -46,6 +46,8 @@ pub enum Trouble {
     None,
     /// It answers with this status and changes nothing.
     Status(u16),
+    /// It answers 429, wants to be left alone for so many seconds, and changes nothing.
+    Busy(u32),
     /// It closes the connection and changes nothing.
     Cut,
     /// It says nothing and changes nothing.
@@ -176,6 +178,9 @@ impl Issuer {
         let trouble = state.trouble;
         let (outcome, reply) = match (trouble, asked.get("grant_type").map(String::as_str), holder, reused) {
             (Trouble::Status(status), ..) => ("trouble", Reply::html(status)),
+            (Trouble::Busy(seconds), ..) => {
+                ("trouble", Reply::error(429, "rate_limited").header("retry-after", seconds.to_string()))
+            }
             (Trouble::Cut, ..) => ("trouble", Reply::empty(200).fault(After::Request, Then::Cut)),
             (Trouble::Silent, ..) => ("trouble", Reply::empty(200).fault(After::Request, Then::Hang)),
             (_, Some("refresh_token"), Some(name), _) => {
@@ -206,7 +211,7 @@ impl Issuer {
         match trouble {
             Trouble::SlowAnswer(wait) => reply.delay_head(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             Trouble::LostAnswer => reply.fault(After::Request, Then::Cut),
-            Trouble::None | Trouble::Status(_) | Trouble::Cut | Trouble::Silent => reply,
+            Trouble::None | Trouble::Status(_) | Trouble::Busy(_) | Trouble::Cut | Trouble::Silent => reply,
         }
     }
 }

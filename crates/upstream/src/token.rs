@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use url::Url;
 use url::form_urlencoded::Serializer;
@@ -106,13 +106,39 @@ impl TokenFault {
     }
 }
 
-/// What is read of an answer; wiped afterwards.
+/// What is read of an answer; wiped afterwards. Whatever else is wrong with it, its tokens count: the refresh token that
+/// they were given for may be used up.
 #[derive(Deserialize, Zeroize, ZeroizeOnDrop)]
 struct Answer {
     access_token: Option<String>,
     refresh_token: Option<String>,
-    expires_in: Option<u64>,
-    scope: Option<String>,
+    #[serde(default, deserialize_with = "life")]
+    #[zeroize(skip)]
+    expires_in: Option<Duration>,
+    #[serde(default, deserialize_with = "words_of")]
+    scope: Option<Vec<String>>,
+}
+
+/// A life in seconds, as a number or as text. What is no time, or none that anything can be done in, says nothing: such a
+/// token serves until it is refused.
+fn life<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = match Value::deserialize(reader)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    let seconds = seconds.filter(|seconds: &f64| *seconds >= 1.0).map(f64::floor);
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}
+
+/// Scopes in one text, as the standard has them, or one by one.
+fn words_of<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<Vec<String>>, D::Error> {
+    let split = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    Ok(match Value::deserialize(reader)? {
+        Value::String(text) => Some(split(&text)),
+        Value::Array(all) => Some(all.iter().filter_map(Value::as_str).flat_map(split).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    })
 }
 
 impl Dispatcher {
@@ -178,8 +204,8 @@ fn granted(body: &[u8]) -> Option<Granted> {
         Some(token) => Some(sendable(token)?),
         None => None,
     };
-    let scopes = answer.scope.take().map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect());
-    Some(Granted { access, refresh, expires_in: answer.expires_in.map(Duration::from_secs), scopes })
+    let (expires_in, scopes) = (answer.expires_in, answer.scope.take());
+    Some(Granted { access, refresh, expires_in, scopes })
 }
 
 fn sendable(token: String) -> Option<SecretString> {
@@ -250,6 +276,23 @@ mod tests {
         for body in ["", "{}", r#"{"access_token":""}"#, r#"{"access_token":"a b"}"#] {
             assert!(granted(body.as_bytes()).is_none(), "{body}");
         }
+    }
+
+    #[test]
+    fn tokens_count_whatever_the_answer_says_of_their_life() {
+        let check = |life: &str, expected: Option<u64>| {
+            let body = format!(r#"{{"access_token":"a","refresh_token":"r","scope":["x","y z"],"expires_in":{life}}}"#);
+            let found = granted(body.as_bytes()).unwrap_or_else(|| panic!("the login is lost with {life}"));
+            assert_eq!(found.expires_in.map(|lives| lives.as_secs()), expected, "{life}");
+            assert!(found.refresh.is_some() && found.scopes.is_some_and(|scopes| scopes.len() == 3), "{life}");
+        };
+        check("3600", Some(3_600));
+        check("\"3600\"", Some(3_600));
+        check("3599.9", Some(3_599));
+        for nothing in ["0", "-1", "0.5", "\"soon\"", "\"NaN\"", "null", "true", "[1]", "{}", "1e300"] {
+            check(nothing, None);
+        }
+        assert!(granted(br#"{"access_token":"a"}"#).unwrap().expires_in.is_none());
     }
 
     fn refreshing() -> Refreshing {

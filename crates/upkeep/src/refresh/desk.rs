@@ -164,9 +164,10 @@ impl Desk {
                 entry.stand = Stand { refused_at, refreshed_at, ..Stand::default() };
             }
             Came::NotNow { until } => entry.held_until = until,
-            Came::Failed => {
+            Came::Failed { wait } => {
                 entry.stand.failures = entry.stand.failures.saturating_add(1);
-                entry.stand.not_before = now + pace.pause(entry.stand.failures, spread);
+                let told = wait.unwrap_or_default().min(pace.longest_told);
+                entry.stand.not_before = now + pace.pause(entry.stand.failures, spread).max(told);
             }
             // The state that says so is on its way.
             Came::Refused => {

@@ -38,7 +38,10 @@ pub(super) enum Came {
     /// Somebody else is at it, or the store can't say.
     NotNow { until: LogTime },
     /// It failed, and may succeed later.
-    Failed,
+    Failed {
+        /// How long the OAuth server wants to be left alone, where it said so.
+        wait: Option<Duration>,
+    },
     /// It failed for good.
     Refused,
 }
@@ -148,7 +151,12 @@ impl Refresher {
     /// A refusal is believed only once the store has been asked whether there are newer tokens.
     async fn judge(&self, job: &Job, fault: &TokenFault) -> Came {
         if !fault.is_final() {
-            return self.cannot(job, &fault.to_string());
+            let wait = match fault {
+                TokenFault::Refused { retry_after, .. } => *retry_after,
+                TokenFault::Endpoint { .. } | TokenFault::Transport(_) | TokenFault::NoToken => None,
+            };
+            self.cannot(job, &fault.to_string());
+            return Came::Failed { wait };
         }
         match self.has_newer(job).await {
             Ok(true) => Came::Newer,
@@ -176,7 +184,7 @@ impl Refresher {
             self.tell_failed(job, None, message);
         }
         self.status.write().failed += 1;
-        Came::Failed
+        Came::Failed { wait: None }
     }
 
     /// Whether the store has newer tokens of this login than those to be refreshed.

@@ -16,6 +16,8 @@ pub struct Pace {
     pub first_pause: Duration,
     /// Longest pause between tries.
     pub longest_pause: Duration,
+    /// Longest pause that an OAuth server may ask for.
+    pub longest_told: Duration,
     /// Tokens of one account aren't refreshed more often, however soon they end.
     pub least: Duration,
     /// How soon tokens that upstreams refuse before their time are refreshed again.
@@ -32,6 +34,7 @@ impl Default for Pace {
             ahead: Duration::from_secs(600),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
+            longest_told: Duration::from_secs(3_600),
             least: Duration::from_secs(5),
             refused_again: Duration::from_secs(60),
             answer: Duration::from_secs(20),

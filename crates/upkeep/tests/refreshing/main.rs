@@ -201,6 +201,21 @@ async fn an_outage_of_the_oauth_server_is_told_once_and_passes() {
 }
 
 #[tokio::test]
+async fn an_oauth_server_that_wants_to_be_left_alone_is() {
+    let (world, login) = World::with_account(Terms::default()).await;
+    world.upstream.issuer().trouble(Trouble::Busy(3_600));
+    let running = world.start("upkeep-1");
+    running.until("all is known", |status| status.current).await;
+    world.mark(login, Wish::Expired).await;
+    running.until("it is told to wait", |status| status.failed == 1).await;
+    // Its pauses alone would be some twenty milliseconds.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(world.upstream.issuer().calls().len(), 1);
+    running.stop().await;
+    world.end().await;
+}
+
+#[tokio::test]
 async fn a_login_that_is_gone_is_told_for_good_and_left_alone() {
     let (mut world, login) = World::with_account(Terms::default()).await;
     world.upstream.issuer().revoke("a");
