@@ -399,6 +399,35 @@ async fn keys_and_their_users_are_limited_over_the_fleet_and_told_when_to_come_b
     bench.fleet.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_at_the_limit_takes_nothing_of_the_keys_from_the_others() {
+    let bench = bench(1).await;
+    bench.channel("main", &[MODEL], 0, Source::default().then(streams(1, 1500))).await;
+    let both = json!({
+        "name": "both", "group": "default",
+        "limits": {"max_concurrent": 2, "requests_per_minute": 4}, "user_limits": {"max_concurrent": 1},
+    });
+    let both = bench.admin().key_with(both).await;
+    bench.admin().policy_of("key:both", json!({"request": {"queue_timeout_ms": 1000}})).await;
+    bench.configured().await;
+    let of = async |proxy: usize, user: &str| {
+        let chat = Chat::new(bench.fleet.http(), bench.fleet.proxy(proxy), &both, MODEL);
+        chat.with("user", user).send().await.status
+    };
+    // One of hers runs, the others wait for it in vain; meanwhile the key has a slot for him.
+    let hers = futures_util::future::join_all((0..6).map(|n| of(1 + n % 3, "ann")));
+    let his = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        of(2, "bob").await
+    };
+    let (mut hers, his) = tokio::join!(hers, his);
+    hers.sort_unstable();
+    assert_eq!((hers, his), (vec![200, 429, 429, 429, 429, 429], 200));
+    // What was refused for her own limit is none of the key's four a minute.
+    assert_eq!((of(3, "bob").await, of(1, "eve").await, of(2, "eve").await), (200, 200, 429));
+    bench.fleet.stop().await;
+}
+
 /// `C39` of the field reports: slots leaked by clients that leave.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_leave_in_the_middle_of_a_stream_leak_no_slot() {

@@ -28,6 +28,28 @@ pub struct Held {
     slot: Option<Slot>,
 }
 
+/// What the gates of one subject gave, until it is clear that those that come after let the request in as well.
+#[derive(Debug, Default)]
+pub struct Given {
+    held: Held,
+    used: Option<RatePermit>,
+}
+
+impl Given {
+    /// It is used: an attempt of the minute for good, the slot for as long as this is held.
+    #[must_use]
+    pub fn kept(self) -> Held {
+        self.held
+    }
+
+    /// A later gate said no: all of it goes back.
+    pub fn unused(self) {
+        if let Some(permit) = self.used {
+            permit.unused();
+        }
+    }
+}
+
 /// A gate's no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct No {
@@ -104,24 +126,21 @@ impl Gates {
         patience: Patience,
     ) -> Result<Held, No> {
         let limits = entity.limits();
-        let (held, used) = if limits.is_unlimited() {
-            (Held::default(), None)
+        let given = if limits.is_unlimited() {
+            Given::default()
         } else {
-            self.take_both(&Subject::from(entity.source()), limits, on_outage, patience).await?
+            self.take(&Subject::from(entity.source()), limits, on_outage, patience).await?
         };
         if let Some(Spender { session, now }) = spender
             && let Some(SessionWindow { limit, seconds }) = entity.session_window()
         {
             let window = Duration::from_secs(seconds.into());
             if self.spending.spent(&session, entity.source(), window, now) >= limit {
-                // What the gates before have given goes back.
-                if let Some(permit) = used {
-                    permit.unused();
-                }
+                given.unused();
                 return Err(No { why: SkipReason::SessionWindow, retry_after: COME_BACK });
             }
         }
-        Ok(held)
+        Ok(given.kept())
     }
 
     /// A session has spent something on a source.
@@ -141,17 +160,7 @@ impl Gates {
         limits: Limits,
         on_outage: OnOutage,
         patience: Patience,
-    ) -> Result<Held, No> {
-        self.take_both(subject, limits, on_outage, patience).await.map(|(held, _)| held)
-    }
-
-    async fn take_both(
-        &self,
-        subject: &Subject,
-        limits: Limits,
-        on_outage: OnOutage,
-        patience: Patience,
-    ) -> Result<(Held, Option<RatePermit>), No> {
+    ) -> Result<Given, No> {
         let on_outage = policy(on_outage);
         let wait = match patience {
             Patience::None => Duration::ZERO,
@@ -172,7 +181,7 @@ impl Gates {
             },
             None => None,
         };
-        Ok((Held { slot }, used))
+        Ok(Given { held: Held { slot }, used })
     }
 
     /// Waits for room at any of these, at most so long; the first one that has it, with what it gave.

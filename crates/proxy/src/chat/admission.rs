@@ -75,6 +75,11 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Whether the key, or its user, has limits.
+    fn is_limited(&self) -> bool {
+        self.user.is_some() || !self.key.limits.is_unlimited()
+    }
+
     /// Asks configuration and this replica's views again whether a candidate may be used now. Not knowing is a no.
     pub(super) fn recheck(
         &self,
@@ -180,7 +185,9 @@ pub async fn admit(replica: &Arc<Replica>, request: Request) -> Admission {
         Err(refusal) => return Admission::Refused { ids, refusal },
     };
     let arrived = Instant::now();
-    if let Err(refusal) = Box::pin(limits::enter(replica, &snapshot, &mut wanted)).await {
+    if wanted.is_limited()
+        && let Err(refusal) = Box::pin(limits::enter(replica, &snapshot, &mut wanted)).await
+    {
         return Admission::Refused { ids, refusal };
     }
     // The body may have taken its time: the rest is decided with what holds now.

@@ -10,7 +10,7 @@ use waybill_journal::permits::Subject;
 
 use super::Wanted;
 use crate::answer::Refusal;
-use crate::gates::{Held, No, Patience};
+use crate::gates::{Given, No, Patience};
 use crate::replica::Replica;
 
 /// Whose limit it is.
@@ -20,27 +20,32 @@ enum Whose {
     User,
 }
 
-/// Takes what the limits of the key and of its user ask for.
+/// Takes what the limits of the user and of the key ask for. The user comes first: while one of them waits for its own
+/// limit it keeps nothing of the key's from the others.
 ///
 /// # Errors
 /// The refusal for the client.
 pub(super) async fn enter(replica: &Replica, snapshot: &Snapshot, wanted: &mut Wanted) -> Result<(), Refusal> {
     let key = &wanted.key;
-    if key.limits.is_unlimited() && wanted.user.is_none() {
-        return Ok(());
-    }
     let policy = snapshot.catalog().request_policy(key.group, None, Some(key.id));
     let (patience, on_outage) = (Duration::from_millis(policy.queue_timeout_ms), policy.on_outage);
-    let of_key = take(replica, &Subject::key(key.id), key.limits, (Whose::Key, on_outage, patience)).await?;
     let of_user = match &wanted.user {
         Some(user) => {
             let subject = Subject::user(key.id, user);
             take(replica, &subject, key.user_limits, (Whose::User, on_outage, patience)).await?
         }
-        None => Held::default(),
+        None => Given::default(),
     };
-    wanted._held = [of_key, of_user];
-    Ok(())
+    match take(replica, &Subject::key(key.id), key.limits, (Whose::Key, on_outage, patience)).await {
+        Ok(of_key) => {
+            wanted._held = [of_user.kept(), of_key.kept()];
+            Ok(())
+        }
+        Err(refusal) => {
+            of_user.unused();
+            Err(refusal)
+        }
+    }
 }
 
 /// A slot is waited for a moment in any case: who waits has it passed on by replicas that hold more than their share.
@@ -51,7 +56,7 @@ async fn take(
     subject: &Subject,
     limits: Limits,
     (whose, on_outage, patience): (Whose, OnOutage, Duration),
-) -> Result<Held, Refusal> {
+) -> Result<Given, Refusal> {
     let patience = Patience::Within(patience.max(MOMENT));
     let taken = replica.gates.take(subject, limits, on_outage, patience).await;
     taken.map_err(|no| {
