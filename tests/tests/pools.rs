@@ -365,6 +365,23 @@ async fn a_session_that_has_spent_its_window_goes_elsewhere_and_others_do_not() 
     })
     .await;
     assert_eq!(ask(3, "two").served().await.said(), "from the plan", "another session has its own window");
+
+    // Where nobody else is left, the client hears when the window has room again, and the history names both.
+    bench.admin().policy_of("global", json!({"request": {"queue_timeout_ms": 100}})).await;
+    let spare = bench.admin().get("/accounts/spare").await;
+    let edit = json!({"expected_version": spare["version"], "session_window": {"usd": 0.000_001, "seconds": 60}});
+    bench.admin().patch("/accounts/spare", edit).await;
+    bench.configured().await;
+    let refused = wait_until(Duration::from_secs(10), "the spare is spent, too", async || {
+        let answer = ask(1, "one").send().await;
+        if answer.status == 429 { Ok(answer) } else { Err(answer.said()) }
+    })
+    .await;
+    let after: u64 = refused.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(0);
+    assert!((2..=62).contains(&after), "the spare's window is the shorter one: {after}");
+    let story = bench.admin().history(refused.request()).await;
+    let skips = &story["request"]["last_skips"];
+    assert_eq!(skips.as_array().map(Vec::len), Some(2), "both are named: {skips:#}");
     bench.fleet.stop().await;
 }
 
@@ -396,6 +413,15 @@ async fn keys_and_their_users_are_limited_over_the_fleet_and_told_when_to_come_b
     of_ann.sort_unstable();
     assert_eq!((of_ann, other), ([200, 429, 429], 200));
     assert_eq!(of(3, "ann").await, 200, "her first request has ended");
+
+    let both = json!({"name": "both", "group": "default", "limits": {"requests_per_minute": 4}, "user_limits": {"requests_per_minute": 1}});
+    let both = bench.admin().key_with(both).await;
+    bench.configured().await;
+    let mut answers = Vec::new();
+    for user in ["ann", "ann", "ann", "ann", "bob", "cid", "dan", "eve"] {
+        answers.push(with(1, &both).with("user", user).send().await.status);
+    }
+    assert_eq!(answers, [200, 429, 429, 429, 200, 200, 200, 429], "what a user may not ask isn't taken off the key's");
     bench.fleet.stop().await;
 }
 

@@ -37,6 +37,7 @@ use crate::verdict::{FailureRecord, Verdict};
 
 pub use outcome::Outcome;
 pub use policy::{Limits, Policy};
+use step::MOST_SKIPS;
 pub use step::{Conclusion, Order, Skips, Step};
 
 use outcome::Tally;
@@ -119,6 +120,8 @@ pub struct Machine {
     first_failure: Option<FallbackReason>,
     maybe_billed: bool,
     skips: Skips,
+    /// What the present order tells of candidates passed over before it.
+    told: Skips,
     failures: SmallVec<[FailureRecord; 4]>,
     outcomes: SmallVec<[Outcome; 1]>,
     /// Sources that were left.
@@ -154,6 +157,7 @@ impl Machine {
             first_failure: None,
             maybe_billed: false,
             skips: Skips::new(),
+            told: Skips::new(),
             failures: SmallVec::new(),
             outcomes: SmallVec::new(),
             left: SmallVec::new(),
@@ -223,6 +227,11 @@ impl Machine {
     pub fn passed_over(&mut self, why: SkipReason) {
         if !matches!(self.state, State::Ordered) {
             return;
+        }
+        // The order isn't written, so neither is what it told.
+        if self.skips.is_empty() {
+            self.skips = std::mem::take(&mut self.told);
+            self.skips.truncate(MOST_SKIPS);
         }
         if let Some((candidate, asked_before)) = self.take_back() {
             let source = candidate.source.source;

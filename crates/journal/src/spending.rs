@@ -93,6 +93,37 @@ impl Spending {
         NanoUsd(amounts.fold(0, i64::saturating_add))
     }
 
+    /// After how long a session that has spent its limit on a source has something left of it again: when enough of what
+    /// it spent has left the window.
+    #[must_use]
+    pub fn room_in(
+        &self,
+        session: &SessionKey,
+        source: Source,
+        (window, limit): (Duration, NanoUsd),
+        now: LogTime,
+    ) -> Duration {
+        let state = self.inner.state.lock();
+        let Some(writers) = state.spent.get(&name(session, source)) else { return Duration::ZERO };
+        let window = i64::try_from(window.as_millis()).unwrap_or(i64::MAX);
+        let since = now.as_millis().saturating_sub(window);
+        let mut all = Amounts::new();
+        for (at, amount) in writers.values().flat_map(|amounts| amounts.range(since..)) {
+            let sum = all.entry(*at).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+        let mut left = all.values().copied().fold(0, i64::saturating_add);
+        let mut room_in = 0;
+        for (at, amount) in all {
+            if left < limit.0 {
+                break;
+            }
+            left = left.saturating_sub(amount);
+            room_in = at.saturating_add(window).saturating_sub(now.as_millis()).saturating_add(1);
+        }
+        Duration::from_millis(u64::try_from(room_in).unwrap_or(0))
+    }
+
     /// A session has spent something on a source.
     pub fn add(&self, session: &SessionKey, source: Source, window: Duration, amount: NanoUsd, now: LogTime) {
         if amount <= NanoUsd(0) {
@@ -245,6 +276,27 @@ mod tests {
         assert_eq!((entry.within(WINDOW, at(59)).0, entry.within(WINDOW, at(63)).0), (11, 6));
         assert_eq!(Entry::read(&session.to_string(), b"account:7"), None);
         assert_eq!((Entry::source(&key), Entry::source("spend.1.a")), (Some(account), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spent_session_has_room_again_when_enough_has_left_the_window() {
+        let keyed = Memory::new(Arc::new(|| LogTime::from_micros(1))).journal().keyed;
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let spending = Spending::start(keyed, Boot::new(at(0), 1), &tasks, &stop);
+        let (session, account) = (SessionKey::of(GroupId::new(1), &[b"s"]), "account:7".parse().unwrap());
+        for (second, amount) in [(0, 3), (10, 4), (20, 5)] {
+            spending.add(&session, account, WINDOW, NanoUsd(amount), at(second));
+        }
+        let room_in = |limit| spending.room_in(&session, account, (WINDOW, NanoUsd(limit)), at(30));
+        // Amounts count from the end of their second on.
+        let expected = [(13, 0), (12, 31_001), (10, 31_001), (9, 41_001), (5, 51_001)];
+        for (limit, millis) in expected {
+            let room_in = room_in(limit);
+            assert_eq!(room_in, Duration::from_millis(millis), "limit {limit}");
+            let then = LogTime::from_micros(at(30).as_micros() + i64::try_from(room_in.as_micros()).unwrap());
+            assert!(spending.spent(&session, account, WINDOW, then).0 < limit);
+        }
+        stop.cancel();
     }
 
     #[tokio::test(start_paused = true)]

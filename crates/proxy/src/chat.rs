@@ -28,7 +28,7 @@ use waybill_wire::splice::splice_model;
 use crate::answer::{Ids, Refusal, respond};
 use crate::attempt::{Ask, Attempted, attempt, now_ms};
 use crate::course::Course;
-use crate::gates::{Held, Patience};
+use crate::gates::{Held, Passed, Patience};
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
@@ -254,8 +254,8 @@ impl Walk {
                     self.course.settle(Some(&order));
                     return Ok(self.record.prepare(order, ready, &mut self.course));
                 }
-                Err(why) => {
-                    self.record.machine().passed_over(why);
+                Err(passed) => {
+                    self.record.passed_over(passed);
                     match self.next() {
                         Step::Dispatch(next) => order = *next,
                         other => return Err(other),
@@ -372,7 +372,7 @@ async fn prepare(
     course: &Course,
     order: &Order,
     held: Option<Held>,
-) -> Result<Ready, SkipReason> {
+) -> Result<Ready, Passed> {
     let route = &course.wish().route;
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
     let held = match held {
@@ -385,10 +385,7 @@ async fn prepare(
                 course.policy().on_outage,
                 patience(order),
             );
-            let held = Box::pin(entered).await.map_err(|no| {
-                replica.metrics.full(no.why);
-                no.why
-            })?;
+            let held = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
             // The store may have been asked meanwhile.
             wanted.recheck(replica, route, &order.candidate)?;
             held
@@ -402,7 +399,7 @@ async fn prepare(
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
         Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held }),
-        Claim::Taken => Err(taken),
+        Claim::Taken => Err(taken.into()),
     }
 }
 

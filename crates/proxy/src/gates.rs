@@ -17,7 +17,7 @@ use waybill_journal::spending::Spending;
 use waybill_journal::sticky::SessionKey;
 
 /// After how long it is worth coming back where something is full, if nothing more is known.
-const COME_BACK: Duration = Duration::from_secs(1);
+pub(crate) const COME_BACK: Duration = Duration::from_secs(1);
 
 /// An upstream that was left in the middle of its answer needs a moment to see that.
 const LEAVING: Duration = Duration::from_millis(100);
@@ -57,6 +57,27 @@ pub struct No {
     pub why: SkipReason,
     /// After how long it is worth coming back.
     pub retry_after: Duration,
+}
+
+/// Why an order wasn't carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// What stands in the history.
+    pub why: SkipReason,
+    /// After how long there may be room, where somebody is full.
+    pub room_in: Option<Duration>,
+}
+
+impl From<No> for Passed {
+    fn from(no: No) -> Self {
+        Self { why: no.why, room_in: Some(no.retry_after) }
+    }
+}
+
+impl From<SkipReason> for Passed {
+    fn from(why: SkipReason) -> Self {
+        Self { why, room_in: None }
+    }
 }
 
 /// How a gate that is shut is met.
@@ -137,7 +158,8 @@ impl Gates {
             let window = Duration::from_secs(seconds.into());
             if self.spending.spent(&session, entity.source(), window, now) >= limit {
                 given.unused();
-                return Err(No { why: SkipReason::SessionWindow, retry_after: COME_BACK });
+                let retry_after = self.spending.room_in(&session, entity.source(), (window, limit), now);
+                return Err(No { why: SkipReason::SessionWindow, retry_after: retry_after.max(COME_BACK) });
             }
         }
         Ok(given.kept())
@@ -150,7 +172,8 @@ impl Gates {
         }
     }
 
-    /// Takes what a subject's limits ask for, one gate after the other.
+    /// Takes what a subject's limits ask for, one gate after the other. The attempt of the minute is given back with
+    /// [`RatePermit::unused`] where a later gate says no.
     ///
     /// # Errors
     /// [`No`].

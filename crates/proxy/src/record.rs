@@ -28,7 +28,7 @@ use waybill_journal::outbox::{OutboxError, Reservation};
 use waybill_upstream::Target;
 
 use crate::emit::{Drafts, EmitError, Room};
-use crate::gates::Held;
+use crate::gates::{COME_BACK, Held, Passed};
 use crate::probes::Permit;
 use crate::recording::OutboxFull;
 use crate::replica::Replica;
@@ -100,6 +100,8 @@ pub struct Record {
     request: Option<Bytes>,
     /// When an attempt last failed.
     failed_at: Duration,
+    /// When the first of those that were full may have room, since the admission.
+    room_at: Option<Duration>,
     /// Masked evidence of failed attempts, by their number.
     evidence: Vec<(u32, Evidence)>,
     served: Option<SourceRef>,
@@ -148,6 +150,7 @@ impl Record {
             failure: None,
             request: Some(request),
             failed_at: Duration::ZERO,
+            room_at: None,
             evidence: Vec::new(),
             served: None,
             answering: None,
@@ -173,6 +176,20 @@ impl Record {
     /// The request is of a conversation, which belongs somewhere.
     pub const fn belongs(&mut self, session: Option<Session>, home: Option<Source>) {
         (self.session, self.home) = (session, home);
+    }
+
+    /// The order wasn't carried out: the walk goes on, and it is kept when there may be room where somebody is full.
+    pub fn passed_over(&mut self, Passed { why, room_in }: Passed) {
+        if let Some(room_at) = room_in.map(|wait| self.now().saturating_add(wait)) {
+            self.room_at = Some(self.room_at.map_or(room_at, |known| known.min(room_at)));
+        }
+        self.machine.passed_over(why);
+    }
+
+    /// After how long the first of those that were full may have room.
+    #[must_use]
+    pub fn room_in(&self) -> Duration {
+        self.room_at.map_or(COME_BACK, |at| at.saturating_sub(self.now()).max(COME_BACK))
     }
 
     /// The request is no longer needed but to compare with: only a small one is kept for that.

@@ -38,6 +38,12 @@ fn the_full_are_passed_over_and_room_at_any_of_them_is_waited_for() {
         panic!("room is waited for")
     };
     assert_eq!((full.len(), until), (2, ms(502)));
+    let told: Vec<_> = machine.clone().take_skips().iter().map(|skip| (skip.source.id, skip.why)).collect();
+    assert_eq!(
+        told,
+        [(1, SkipReason::Concurrency), (2, SkipReason::Rpm)],
+        "none is lost with an order not carried out"
+    );
     assert!(machine.met_full());
     assert_eq!(ordered(machine.freed(ms(100), &full[1], &mut all)), (2, Chosen::RoomFreed));
     // It fails, and the other one is still full: what is left of the time is waited for it.

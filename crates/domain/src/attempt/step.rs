@@ -12,6 +12,9 @@ use crate::candidate::Candidate;
 /// Candidates passed over.
 pub type Skips = SmallVec<[Skip; 4]>;
 
+/// Candidates passed over that are told at once, at most: enough to see why, and an event stays small.
+pub(super) const MOST_SKIPS: usize = 32;
+
 /// What comes next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {

@@ -372,6 +372,8 @@ impl Machine {
     fn order(&mut self, candidate: Candidate, why: Chosen, left: Duration) -> Order {
         self.state = State::Ordered;
         let limits = self.opening.policy.limits(left, self.opening.streamed);
-        Order { candidate, attempt: self.attempts + 1, why, limits, skips: self.take_skips() }
+        let skips = self.take_skips();
+        self.told.clone_from(&skips);
+        Order { candidate, attempt: self.attempts + 1, why, limits, skips }
     }
 }

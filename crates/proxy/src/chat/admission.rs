@@ -409,7 +409,9 @@ impl Parts<'_> {
         if !begun {
             let refusal = match first {
                 First::Nobody(Conclusion::DeadlineExceeded) => Refusal::of(PublicCode::DeadlineExceeded),
-                First::Nobody(_) if record.machine().met_full() => full(),
+                First::Nobody(_) if record.machine().met_full() => {
+                    full(record.room_in(), course.unavailable(), (replica.clock)().unwrap_or(self.now))
+                }
                 First::Nobody(_) | First::Ready(_) | First::Later { .. } | First::Full { .. } => self.nobody(&course),
             };
             record.refused(FinalState::Failed, refusal.status, refusal.code.as_str());

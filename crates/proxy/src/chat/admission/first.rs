@@ -118,7 +118,7 @@ async fn first_order(
         }
         match prepare(replica, wanted, course, &order, held).await {
             Ok(ready) => return Ok((*order, ready)),
-            Err(why) => record.machine().passed_over(why),
+            Err(passed) => record.passed_over(passed),
         }
     }
 }
