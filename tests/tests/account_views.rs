@@ -106,6 +106,8 @@ async fn looked_at(bench: &Bench) {
         (&dead["standing"], &reason["why"], &reason["ends"]),
         (&json!("out"), &json!("disabled_by_verdict"), &json!("login"))
     );
+    assert!(dead["says"].to_string().contains("`waybill account edit dead --token-file FILE`"), "{dead:#}");
+    assert!(!dead["says"].to_string().contains("upkeep's next refresh"), "it isn't refreshed any more: {dead:#}");
     let well = why(bench, "well", |why| !why["headroom"][0].is_null()).await;
     assert_eq!((&well["serving"], &well["headroom"][0]["used_percent"]), (&json!(true), &json!(42.0)), "{well:#}");
     assert_eq!(well["reasons"], json!([]), "{well:#}");
@@ -131,7 +133,8 @@ async fn looked_at(bench: &Bench) {
         "because of window_exhausted",
         "HTTP 429",
         &moved,
-        "1 request went elsewhere because of 429",
+        "1 request of the last 15 min went elsewhere because of 429",
+        "it ends by itself, or `waybill source lift account:",
     ] {
         assert!(told.contains(part), "{part} in:\n{told}");
     }

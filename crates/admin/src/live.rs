@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::probing::{Hold, disabled_source};
 use waybill_domain::selector::state::SourceState;
-use waybill_event::{LogTime, Position, Source};
+use waybill_event::{LogTime, NanoUsd, Position, Source};
 use waybill_journal::presence::Beat;
 use waybill_journal::{Bucket, Keyed, Watched};
 
@@ -211,8 +211,8 @@ impl Live {
 
     /// What sessions have spent on a source within a window that ends now.
     #[must_use]
-    pub fn spent(&self, source: Source, window: Duration, now: LogTime) -> Spent {
-        self.kept.read().spending.of(source, window, now)
+    pub fn spent(&self, source: Source, window: Duration, limit: NanoUsd, now: LogTime) -> Spent {
+        self.kept.read().spending.of(source, window, limit, now)
     }
 
     /// How the watch stands.

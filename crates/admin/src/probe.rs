@@ -1,8 +1,8 @@
-//! Where attempts at a channel go, for an administrator who tries it.
+//! Where attempts at a source go, for an administrator who tries it.
 
 use std::time::Duration;
 
-use waybill_event::config::Channel;
+use waybill_domain::catalog::SourceEntity;
 use waybill_secret::Bearer;
 use waybill_upstream::{Target, TargetFault};
 use waybill_wire::endpoint::{BaseUrl, BaseUrlFault};
@@ -10,7 +10,7 @@ use waybill_wire::endpoint::{BaseUrl, BaseUrlFault};
 /// Time the whole try may take: models that think before they answer are slow.
 pub(crate) const WHOLE: Duration = Duration::from_secs(60);
 
-/// Why a channel can't even be asked.
+/// Why a source can't even be asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
     /// Its base URL can't be used.
@@ -21,7 +21,7 @@ pub(crate) enum TargetError {
     Credential(#[from] TargetFault),
 }
 
-/// Where a channel's attempts go.
-pub(crate) fn target(channel: &Channel, bearer: &Bearer) -> Result<Target, TargetError> {
-    Ok(Target::new(channel.source(), BaseUrl::parse(&channel.base_url)?, bearer, channel.allow_private)?)
+/// Where a source's attempts go.
+pub(crate) fn target(entity: &SourceEntity, bearer: &Bearer) -> Result<Target, TargetError> {
+    Ok(Target::new(entity.source(), BaseUrl::parse(entity.base_url())?, bearer, entity.allow_private())?)
 }

@@ -100,11 +100,19 @@ async fn author(state: &State, headers: &HeaderMap) -> Result<Author, Problem> {
     Ok(Author { actor: Actor::AdminToken { id: token.id.get(), name: token.name.clone() }, reason })
 }
 
+/// Why, in the query: edits without a body have no other place that takes every character.
+#[derive(Deserialize)]
+struct Because {
+    reason: Option<String>,
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for Author {
     type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let missing = || Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "an admin token is needed");
-        parts.extensions.get::<Self>().cloned().ok_or_else(missing)
+        let author = parts.extensions.get::<Self>().cloned().ok_or_else(missing)?;
+        let Query(Because { reason }) = Query::from_request_parts(parts, state).await?;
+        because(author, reason)
     }
 }
 
@@ -129,10 +137,20 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let pointer = pointer(error.path());
-        Problem::invalid(&pointer, error.inner().to_string())
+        Problem::invalid(&pointer, said(error.inner()))
     })?;
     reader.end().map_err(|error| Problem::invalid("", error.to_string()))?;
     Ok(read)
+}
+
+/// What is wrong with a value. Where it stands is the pointer's to say; in a text that isn't JSON, line and column do.
+fn said(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match said.strip_suffix(&place) {
+        Some(what) if error.is_data() => what.to_owned(),
+        Some(_) | None => said,
+    }
 }
 
 fn pointer(path: &Path) -> String {
@@ -236,5 +254,8 @@ mod tests {
         check(r#"{"models": [], "wieght": 1}"#, "/wieght");
         check("{", "/");
         check(r#"{"models": []} x"#, "/");
+        let said = |body: &str| read_json::<Sample>(body.as_bytes()).unwrap_err().detail;
+        assert!(!said(r#"{"models": ["x"]}"#).contains("column"), "the pointer says where");
+        assert!(said("{").contains("column"), "a text that isn't JSON has no pointer");
     }
 }

@@ -172,8 +172,8 @@ impl Gates {
         }
     }
 
-    /// Takes what a subject's limits ask for, one gate after the other. The attempt of the minute is given back with
-    /// [`RatePermit::unused`] where a later gate says no.
+    /// Takes what a subject's limits ask for, one gate after the other. Where something else says no it is given back with
+    /// [`Given::unused`].
     ///
     /// # Errors
     /// [`No`].

@@ -18,7 +18,7 @@ pub enum Refused {
         what: &'static str,
     },
     /// The channel's `allow_private` permits it.
-    #[error("{address} is {what}; set `allow_private` on the channel to permit it")]
+    #[error("{address} is {what}; it is dialled only where `allow_private` is set (`--allow-private`)")]
     Private {
         /// The address.
         address: IpAddr,

@@ -16,6 +16,7 @@ mod history;
 mod key;
 mod limits;
 mod named;
+mod offer;
 mod output;
 mod policy;
 mod price;
@@ -27,6 +28,7 @@ mod source;
 mod sources;
 mod status;
 mod tail;
+mod upstream;
 mod why;
 
 use std::io::Write as _;

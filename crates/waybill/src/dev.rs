@@ -8,7 +8,7 @@ mod greeting;
 mod roles;
 mod servers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
@@ -138,7 +138,7 @@ async fn serve_until_stopped(
         addresses.demo_url = Some(demo.url.clone());
     }
     folder.write_addresses(&addresses)?;
-    greeting::ready(&addresses, demo.is_some());
+    greeting::ready(&addresses, demo.is_some(), args.dir != Path::new(".waybill"));
     fleet.supervise(folder, servers, addresses, stop).await;
     if let Some(demo) = demo {
         demo.stop().await;

@@ -42,7 +42,7 @@ enum Command {
     Proxy(ConfigFile),
     /// Fold the log into read models and the selector's state.
     Projector(ConfigFile),
-    /// Bring disabled sources back.
+    /// Bring disabled sources back, and refresh the tokens of accounts.
     Upkeep(ConfigFile),
     /// Serve the admin API.
     Admin(role::admin::Admin),

@@ -19,6 +19,7 @@ use crate::State;
 use crate::live::{InUse, LiveSource};
 
 pub(super) use evidence::attach;
+pub(super) use words::span;
 
 /// Whether a source serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -183,7 +184,9 @@ impl Look<'_> {
                 reasons.push(Reason::new("no_credential", ends));
             }
             Some(token) if token.expired => {
-                let ends = if token.refreshable { Ends::Refresh } else { Ends::Login };
+                // Who was given up for its login isn't refreshed any more.
+                let given_up = reasons.iter().any(|reason| reason.ends == Ends::Login);
+                let ends = if token.refreshable && !given_up { Ends::Refresh } else { Ends::Login };
                 reasons.push(Reason { since: token.expires_at, ..Reason::new("credential_expired", ends) });
             }
             Some(_) | None => {}

@@ -35,7 +35,12 @@ pub(super) fn channel(catalog: &Catalog, channel: &Channel) -> Value {
 }
 
 pub(super) fn account(catalog: &Catalog, account: &Account) -> Value {
-    of_source(catalog, account, account.source(), &account.groups)
+    let mut shown = of_source(catalog, account, account.source(), &account.groups);
+    if let (Value::Object(fields), Some(window)) = (&mut shown, account.session_window) {
+        // As it is given, and not as it is stored.
+        fields.insert("session_window".to_owned(), json!({"usd": usd(window.limit), "seconds": window.seconds}));
+    }
+    shown
 }
 
 fn of_source(catalog: &Catalog, state: &impl Serialize, source: Source, groups: &[GroupId]) -> Value {

@@ -1,5 +1,7 @@
 //! Why a source serves, or why it doesn't: until when, what caused it, what ends it, and who was sent elsewhere.
 
+use std::time::Duration;
+
 use axum::Json as Body;
 use axum::extract::{Path, State as Held};
 use axum::response::IntoResponse;
@@ -12,7 +14,7 @@ use super::Answer;
 use super::interventions::find;
 use super::pools::{Limits, Moved, SessionSpend, Window, by_reason, since};
 use super::sources::Token;
-use super::standing::{Judged, Look, Standing, attach};
+use super::standing::{Judged, Look, Standing, attach, span};
 use crate::State;
 use crate::problem::Problem;
 use crate::request::Query;
@@ -54,7 +56,13 @@ pub(super) async fn show(
     let mut judged = look.judge();
     let past = past(&state, &look, &mut judged, since).await;
     let limits = Limits::of(&entity, &in_use);
-    let says = says(entity.name(), &judged, &limits, past.as_deref().ok());
+    let spend = SessionSpend::of(&state, &entity, now);
+    let mut says = says(entity.name(), &judged, &limits, spend.as_ref());
+    match &past {
+        Ok(moved) => says.extend(moved.iter().map(|moved| went(moved, now.since(since)))),
+        Err(_) => says
+            .push("The read model is away: what caused it, and who was sent elsewhere, can't be told now.".to_owned()),
+    }
     let headroom: Vec<Window> = in_use.headroom.iter().cloned().map(Window::from).collect();
     let shown = json!({
         "source": source.to_string(),
@@ -68,7 +76,7 @@ pub(super) async fn show(
         "token": token,
         "headroom": headroom,
         "sessions": in_use.sessions,
-        "session_spend": SessionSpend::of(&state, &entity, now),
+        "session_spend": spend,
         "moved": past.as_ref().ok(),
         "read": {"at": now, "moves_since": since, "read_model": past.is_ok()},
     });
@@ -82,8 +90,8 @@ async fn past(state: &State, look: &Look<'_>, judged: &mut Judged, since: LogTim
     Ok(by_reason(moves.iter()))
 }
 
-/// All of it in sentences.
-fn says(name: &str, judged: &Judged, limits: &Limits, moved: Option<&[Moved]>) -> Vec<String> {
+/// How it stands, in sentences.
+fn says(name: &str, judged: &Judged, limits: &Limits, spend: Option<&SessionSpend>) -> Vec<String> {
     let mut says = vec![match judged.standing {
         Standing::Serving => format!("{name} serves."),
         Standing::Full => format!("{name} is full."),
@@ -91,19 +99,28 @@ fn says(name: &str, judged: &Judged, limits: &Limits, moved: Option<&[Moved]>) -
         Standing::Probing => format!("{name} is being tried again."),
         Standing::Out => format!("{name} doesn't serve."),
     }];
-    let most = limits.max_concurrent.filter(|most| *most > 0);
+    let of = |most: Option<u32>| most.filter(|most| *most > 0).map_or_else(String::new, |most| format!(" of {most}"));
     if judged.standing == Standing::Serving {
-        let of = most.map_or_else(String::new, |most| format!(" of {most}"));
-        says.push(format!("{}{of} in flight.", limits.in_flight));
+        let (in_flight, rpm) = (of(limits.max_concurrent), of(limits.requests_per_minute));
+        says.push(format!(
+            "{}{in_flight} in flight, {}{rpm} attempts within the last minute.",
+            limits.in_flight, limits.rpm_used
+        ));
     }
     says.extend(judged.reasons.iter().map(|reason| format!("{}.", reason.text)));
-    for moved in moved.unwrap_or_default() {
-        let requests = if moved.requests == 1 { "request" } else { "requests" };
-        let last = moved.last.first().map_or_else(String::new, |id| format!(", the last one {id}"));
-        says.push(format!("{} {requests} went elsewhere because of {}{last}.", moved.requests, moved.why));
-    }
-    if moved.is_none() {
-        says.push("The read model is away: what caused it, and who was sent elsewhere, can't be told now.".to_owned());
-    }
+    says.extend(spend.and_then(SessionSpend::says));
     says
+}
+
+/// Who was sent elsewhere, within so long.
+fn went(moved: &Moved, within: Duration) -> String {
+    let requests = if moved.requests == 1 { "request" } else { "requests" };
+    let last = moved.last.first().map_or_else(String::new, |id| format!(", the last one {id}"));
+    let within = span(within);
+    match moved.why.as_str() {
+        "same_account" => {
+            format!("{} {requests} of the last {within} failed and were asked here again{last}.", moved.requests)
+        }
+        why => format!("{} {requests} of the last {within} went elsewhere because of {why}{last}.", moved.requests),
+    }
 }

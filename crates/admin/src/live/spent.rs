@@ -19,6 +19,8 @@ pub struct Spent {
     pub total: NanoUsd,
     /// The one that has spent the most.
     pub most: NanoUsd,
+    /// Sessions that have spent all they may.
+    pub used_up: u32,
 }
 
 #[derive(Default)]
@@ -47,7 +49,7 @@ impl Spending {
         }
     }
 
-    pub(super) fn of(&self, source: Source, window: Duration, now: LogTime) -> Spent {
+    pub(super) fn of(&self, source: Source, window: Duration, limit: NanoUsd, now: LogTime) -> Spent {
         let mut sessions: HashMap<&str, i64> = HashMap::new();
         for entry in self.entries.get(&source).into_iter().flat_map(HashMap::values) {
             let spent = entry.within(window, now).0;
@@ -60,6 +62,7 @@ impl Spending {
             sessions: u32::try_from(sessions.len()).unwrap_or(u32::MAX),
             total: NanoUsd(sessions.values().fold(0, |sum, spent| sum.saturating_add(*spent))),
             most: NanoUsd(sessions.values().copied().max().unwrap_or(0)),
+            used_up: u32::try_from(sessions.values().filter(|spent| **spent >= limit.0).count()).unwrap_or(u32::MAX),
         }
     }
 }

@@ -166,7 +166,8 @@ async fn a_pool_tells_of_each_account_what_is_in_use_and_what_keeps_it_out() {
     let well = of(&answer, "well");
     assert_eq!((&well["standing"], &well["reasons"]), (&json!("serving"), &json!([])), "{well:#}");
     assert_eq!(well["headroom"][0]["used_percent"], 42.5);
-    let spend = json!({"window_s": 3_600, "limit_usd": 5.0, "most_usd": 3.0, "total_usd": 4.0, "sessions": 2});
+    let spend =
+        json!({"window_s": 3_600, "limit_usd": 5.0, "most_usd": 3.0, "total_usd": 4.0, "sessions": 2, "used_up": 0});
     assert_eq!(well["session_spend"], spend, "{well:#}");
     let pool = &answer["pools"][0];
     assert_eq!(pool["standing"], json!({"full": 1, "out": 2, "serving": 1}), "{pool:#}");
@@ -186,7 +187,7 @@ async fn why_tells_what_keeps_a_source_out_and_what_ends_it() {
     let why = desk.get("/sources/plan/why").await.expect(200);
     assert_eq!(
         (&why["serving"], &why["says"]),
-        (&json!(true), &json!(["plan serves.", "0 of 2 in flight."])),
+        (&json!(true), &json!(["plan serves.", "0 of 2 in flight, 0 attempts within the last minute."])),
         "{why:#}"
     );
     let idle = desk.get("/sources/idle/why").await.expect(200);
@@ -203,7 +204,12 @@ async fn why_tells_what_keeps_a_source_out_and_what_ends_it() {
         (&json!("account_disabled"), &json!(["because: vacation"])),
         "{why:#}"
     );
-    assert!(why["says"].to_string().contains("an operator disabled it; it takes an operator's edit."), "{why:#}");
+    assert!(
+        why["says"]
+            .to_string()
+            .contains("an operator disabled it; it takes an operator: `waybill account enable plan`."),
+        "{why:#}"
+    );
     desk.post("/accounts/plan/enable", json!({})).await.expect(200);
     desk.post("/sources/plan/open", json!({"until": now() + Duration::from_secs(60)})).await.expect(200);
     let why = desk.get("/sources/plan/why").await.expect(200);

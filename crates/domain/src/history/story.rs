@@ -94,23 +94,36 @@ impl StoryLine {
     pub fn edited(row: &ConfigHistoryRow) -> Self {
         let by = row.actor_name.clone().or_else(|| row.actor_kind.clone()).unwrap_or_else(|| "nobody".to_owned());
         let fields = if row.changed.is_empty() { String::new() } else { format!(": {}", row.changed.join(", ")) };
-        let text = format!("{} {} by {by}{fields}", row.entity, row.change.as_str());
-        let mut details: Vec<String> = row.reason.iter().map(|reason| format!("because: {reason}")).collect();
-        if row.entity == "intervention" {
-            details.extend(told(
-                &row.state,
-                &[
-                    ("held", "held open"),
-                    ("reset", "last reset in version"),
-                    ("lifted", "last lifted in version"),
-                    ("probe", "last probe asked for"),
-                ],
-            ));
-        }
+        let text = match row.entity.as_str() {
+            "intervention" => format!("{} by {by}", by_hand(row)),
+            entity => format!("{entity} {} by {by}{fields}", row.change.as_str()),
+        };
+        let details: Vec<String> = row.reason.iter().map(|reason| format!("because: {reason}")).collect();
         let model = row.state.pointer("/scope/model").and_then(Value::as_str).map(str::to_owned);
         let event = format!("{}_{}", row.entity, row.change.as_str());
         Self { at: row.at, event, model, text, details, position: None, config: Some(row.position), cause: None }
     }
+}
+
+/// What an operator did by hand, in words.
+fn by_hand(row: &ConfigHistoryRow) -> String {
+    let set = |name: &str| row.state.get(name).is_some_and(|value| !value.is_null() && value.as_u64() != Some(0));
+    let all = ["held", "reset", "lifted", "probe"];
+    // The first one changed what there wasn't before.
+    let done = all.into_iter().filter(|name| match row.changed.is_empty() {
+        true => set(name),
+        false => row.changed.iter().any(|changed| changed == name),
+    });
+    let word = |name: &str| match (name, row.state.pointer("/held/until").and_then(Value::as_str)) {
+        ("held", Some(until)) => format!("held open until {until}"),
+        ("held", None) if set("held") => "held open".to_owned(),
+        ("held", None) => "closed".to_owned(),
+        ("reset", _) => "reset".to_owned(),
+        ("lifted", _) => "blocks lifted".to_owned(),
+        _ => "probe asked for".to_owned(),
+    };
+    let words: Vec<String> = done.map(word).collect();
+    if words.is_empty() { format!("intervention {}", row.change.as_str()) } else { words.join(", ") }
 }
 
 fn result(detail: &Value) -> String {

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 use super::Usage;
 use super::api::Api;
-use super::channel::{group, models};
 use super::credential::{from_env, from_file};
-use super::limits::Limits;
 use super::named::Named;
+use super::offer::Offer;
 use super::output::{Table, inner, list, member};
-use super::reason::{Reason, Version, put};
+use super::reason::{Reason, Switching, Version, put};
+use super::upstream;
 
 const ACCOUNTS: Named = Named { one: "account", many: "accounts" };
 
@@ -35,6 +35,10 @@ pub(crate) enum Account {
     Disable(Switch),
     /// End an account for good.
     Delete(Switch),
+    /// Ask an account for one token.
+    Test(Test),
+    /// Ask an account's upstream for its models.
+    FetchModels(Which),
 }
 
 /// Which account.
@@ -50,26 +54,24 @@ pub(crate) struct Switch {
     /// Its id or name.
     account: String,
     #[command(flatten)]
-    version: Version,
+    switching: Switching,
+}
+
+/// Trying an account.
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// Its id or name.
+    account: String,
+    /// The model to ask for; by default the account's first.
+    #[arg(long)]
+    model: Option<String>,
 }
 
 /// Settings that import and edit have in common.
 #[derive(Debug, Args)]
 struct Settings {
-    /// A model it offers, as NAME or NAME=UPSTREAM_NAME; give it once for each. Capabilities may follow.
-    #[arg(long = "model", value_name = "NAME[=UPSTREAM][,CAPABILITY=VALUE…]")]
-    models: Option<Vec<String>>,
-    /// A group it serves, by id or name; give it once for each.
-    #[arg(long = "group", value_name = "GROUP")]
-    groups: Option<Vec<String>>,
-    /// Its tier: higher is asked first.
-    #[arg(long, allow_negative_numbers = true)]
-    priority: Option<i32>,
-    /// Its share within the tier; 0 is a last resort.
-    #[arg(long)]
-    weight: Option<u32>,
     #[command(flatten)]
-    limits: Limits,
+    offer: Offer,
     /// What one session may spend on it within a window, in dollars; 0 is unlimited.
     #[arg(long, value_name = "USD")]
     session_usd: Option<f64>,
@@ -133,11 +135,7 @@ pub(crate) struct Edit {
 impl Settings {
     /// Puts what is given into a body. `held` is the account as it is.
     fn put(self, body: &mut Map<String, Value>, held: &Value) -> anyhow::Result<()> {
-        put(body, "models", self.models.as_deref().map(models).transpose()?);
-        put(body, "groups", self.groups.map(|groups| groups.iter().map(|g| group(g)).collect::<Vec<_>>()));
-        put(body, "priority", self.priority);
-        put(body, "weight", self.weight);
-        put(body, "limits", self.limits.member(held));
+        self.offer.put(body, held)?;
         match self.session_usd {
             Some(0.0) => drop(body.insert("session_window".to_owned(), Value::Null)),
             Some(usd) => {
@@ -172,9 +170,11 @@ impl Account {
             Self::Show(which) => ACCOUNTS.show(api, &which.account).await,
             Self::Import(import) => import.run(api).await,
             Self::Edit(edit) => edit.run(api).await,
-            Self::Enable(Switch { account, version }) => ACCOUNTS.enable(api, &account, &version).await,
-            Self::Disable(Switch { account, version }) => ACCOUNTS.disable(api, &account, &version).await,
-            Self::Delete(Switch { account, version }) => ACCOUNTS.end(api, &account, &version, "deleted").await,
+            Self::Enable(Switch { account, switching }) => ACCOUNTS.enable(api, &account, &switching).await,
+            Self::Disable(Switch { account, switching }) => ACCOUNTS.disable(api, &account, &switching).await,
+            Self::Delete(Switch { account, switching }) => ACCOUNTS.end(api, &account, &switching, "deleted").await,
+            Self::Test(test) => upstream::tested(&ACCOUNTS, api, &test.account, test.model).await,
+            Self::FetchModels(which) => upstream::fetched(&ACCOUNTS, api, &which.account).await,
         }
     }
 }

@@ -1,16 +1,16 @@
 //! `waybill channel`.
 
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::Usage;
 use super::api::Api;
-use super::capabilities::split;
 use super::credential::Credential;
-use super::limits::Limits;
 use super::named::Named;
-use super::output::{Table, inner, list, member, plain};
-use super::reason::{Reason, Version, put};
+use super::offer::{Offer, models};
+use super::output::{Table, inner, list, member};
+use super::reason::{Reason, Switching, Version, put};
+use super::upstream;
 
 const CHANNELS: Named = Named { one: "channel", many: "channels" };
 
@@ -50,7 +50,7 @@ pub(crate) struct Switch {
     /// Its id or name.
     channel: String,
     #[command(flatten)]
-    version: Version,
+    switching: Switching,
 }
 
 /// Trying a channel.
@@ -69,36 +69,11 @@ struct Settings {
     /// The provider's kind: openai, azure, openrouter, generic …
     #[arg(long)]
     provider: Option<String>,
-    /// A model it offers, as NAME or NAME=UPSTREAM_NAME; give it once for each. Capabilities may follow:
-    /// NAME,context_window=128000,max_body_bytes=1000000,tools=true,vision=true,json_schema=true.
-    #[arg(long = "model", value_name = "NAME[=UPSTREAM][,CAPABILITY=VALUE…]")]
-    models: Option<Vec<String>>,
-    /// A group it serves, by id or name; give it once for each.
-    #[arg(long = "group", value_name = "GROUP")]
-    groups: Option<Vec<String>>,
-    /// Its tier: higher is asked first.
-    #[arg(long, allow_negative_numbers = true)]
-    priority: Option<i32>,
-    /// Its share within the tier; 0 is a last resort.
-    #[arg(long)]
-    weight: Option<u32>,
     #[command(flatten)]
-    limits: Limits,
+    offer: Offer,
     /// Factor on prices, in thousandths.
     #[arg(long)]
     multiplier_milli: Option<u32>,
-    /// The model that probes and checks ask for; empty: a suitable one.
-    #[arg(long, value_name = "MODEL")]
-    probe_model: Option<String>,
-    /// How often it is checked while it serves, in seconds; 0 is never.
-    #[arg(long, value_name = "SECONDS")]
-    check_every: Option<u32>,
-    /// By what it is checked: chat (does it answer) or models (can it be reached).
-    #[arg(long, value_name = "chat|models")]
-    check_by: Option<String>,
-    /// Whether checks are evidence like requests of clients.
-    #[arg(long, value_name = "BOOL")]
-    checks_count: Option<bool>,
     #[command(flatten)]
     credential: Credential,
     #[command(flatten)]
@@ -152,53 +127,12 @@ pub(crate) struct Edit {
     version: Version,
 }
 
-fn model(text: &str) -> Result<Value, Usage> {
-    let (named, capabilities) = split(text)?;
-    let (name, upstream) = named.split_once('=').map_or((named, None), |(name, upstream)| (name, Some(upstream)));
-    let mut fields = Map::new();
-    put(&mut fields, "upstream", upstream);
-    put(&mut fields, "capabilities", capabilities);
-    if fields.is_empty() {
-        return Ok(name.into());
-    }
-    put(&mut fields, "name", Some(name));
-    Ok(fields.into())
-}
-
-pub(super) fn models(texts: &[String]) -> Result<Vec<Value>, Usage> {
-    texts.iter().map(|text| model(text)).collect()
-}
-
-/// A group by id where it is all digits, else by name.
-pub(super) fn group(text: &str) -> Value {
-    text.parse::<u64>().map_or_else(|_| text.into(), Value::from)
-}
-
 impl Settings {
     /// Puts what is given into a body. `held` is the channel as it is, for settings that are parts of a member.
     fn put(self, body: &mut Map<String, Value>, held: &Value) -> anyhow::Result<()> {
         put(body, "provider", self.provider);
-        put(body, "models", self.models.as_deref().map(models).transpose()?);
-        put(body, "groups", self.groups.map(|groups| groups.iter().map(|g| group(g)).collect::<Vec<_>>()));
-        put(body, "priority", self.priority);
-        put(body, "weight", self.weight);
+        self.offer.put(body, held)?;
         put(body, "multiplier_milli", self.multiplier_milli);
-        put(body, "limits", self.limits.member(held));
-        let mut probe = held.get("probe").and_then(Value::as_object).cloned().unwrap_or_default();
-        let before = probe.clone();
-        match self.probe_model.as_deref() {
-            Some("") => drop(probe.remove("model")),
-            model => put(&mut probe, "model", model),
-        }
-        match self.check_every {
-            Some(0) => drop(probe.remove("check_every_s")),
-            every => put(&mut probe, "check_every_s", every),
-        }
-        put(&mut probe, "check_by", self.check_by);
-        put(&mut probe, "checks_count", self.checks_count);
-        if probe != before {
-            body.insert("probe".to_owned(), Value::Object(probe));
-        }
         self.credential.put(body)?;
         self.reason.put(body);
         Ok(())
@@ -221,11 +155,11 @@ impl Channel {
                 CHANNELS.told(api, &answer, "created")
             }
             Self::Edit(edit) => edit.run(api).await,
-            Self::Enable(Switch { channel, version }) => CHANNELS.enable(api, &channel, &version).await,
-            Self::Disable(Switch { channel, version }) => CHANNELS.disable(api, &channel, &version).await,
-            Self::Delete(Switch { channel, version }) => CHANNELS.end(api, &channel, &version, "deleted").await,
-            Self::Test(test) => tested(api, test).await,
-            Self::FetchModels(which) => fetched(api, &which.channel).await,
+            Self::Enable(Switch { channel, switching }) => CHANNELS.enable(api, &channel, &switching).await,
+            Self::Disable(Switch { channel, switching }) => CHANNELS.disable(api, &channel, &switching).await,
+            Self::Delete(Switch { channel, switching }) => CHANNELS.end(api, &channel, &switching, "deleted").await,
+            Self::Test(test) => upstream::tested(&CHANNELS, api, &test.channel, test.model).await,
+            Self::FetchModels(which) => upstream::fetched(&CHANNELS, api, &which.channel).await,
         }
     }
 }
@@ -299,46 +233,4 @@ async fn listed(api: &Api) -> anyhow::Result<()> {
         ]);
     }
     Ok(api.out().table(&table, "no channels yet; see `waybill channel create --help`")?)
-}
-
-async fn tested(api: &Api, test: Test) -> anyhow::Result<()> {
-    let answer = api.post(&["channels", &test.channel, "test"], &[("model", test.model)], &json!({})).await?;
-    if api.wants_json() {
-        api.out().json(&answer)?;
-    } else {
-        let mut text = format!(
-            "{} as {}: {} (HTTP {}, {} ms, rule {})",
-            member(&answer, "model"),
-            member(&answer, "upstream_model"),
-            member(&answer, "kind"),
-            member(&answer, "status"),
-            member(&answer, "took_ms"),
-            member(&answer, "rule")
-        );
-        for (name, pointer) in [
-            ("code", "/error/code"),
-            ("type", "/error/type"),
-            ("message", "/error/message"),
-            ("connection", "/transport"),
-        ] {
-            if let Some(value) = answer.pointer(pointer).filter(|value| !value.is_null()) {
-                text.push_str(&format!("\n  {name}: {}", plain(value)));
-            }
-        }
-        api.out().line(&text)?;
-    }
-    if answer.get("ok") == Some(&Value::Bool(true)) { Ok(()) } else { anyhow::bail!("the channel doesn't work") }
-}
-
-async fn fetched(api: &Api, channel: &str) -> anyhow::Result<()> {
-    let answer = api.post(&["channels", channel, "fetch-models"], &[], &json!({})).await?;
-    if api.wants_json() {
-        return Ok(api.out().json(&answer)?);
-    }
-    let new = list(&answer, "not_offered_yet");
-    let mut table = Table::new(&["model", "offered"]);
-    for model in list(&answer, "models") {
-        table.row([plain(model), plain(&Value::Bool(!new.contains(model)))]);
-    }
-    Ok(api.out().table(&table, "the upstream lists no models")?)
 }

@@ -58,7 +58,7 @@ impl Connection {
         };
         let missing = |what: &str| {
             Usage(format!(
-                "{what}; start `waybill dev`, or see --admin-url, --admin-token-file and WAYBILL_ADMIN_TOKEN"
+                "{what}; start `waybill dev` here, or set WAYBILL_ADMIN_URL and WAYBILL_ADMIN_TOKEN (or --admin-url and --admin-token-file)"
             ))
         };
         let url = self.admin_url.or(dev.admin_url).ok_or_else(|| missing("where the admin API is isn't known"))?;

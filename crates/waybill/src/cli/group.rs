@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::api::Api;
 use super::named::Named;
 use super::output::{Table, list, member};
-use super::reason::{Reason, Version, put};
+use super::reason::{Reason, Switching, Version, put};
 
 const GROUPS: Named = Named { one: "group", many: "groups" };
 
@@ -42,7 +42,7 @@ pub(crate) struct Switch {
     /// Its id or name.
     group: String,
     #[command(flatten)]
-    version: Version,
+    switching: Switching,
 }
 
 /// A new group.
@@ -87,9 +87,9 @@ impl Group {
                 edit.version.put(api, &path, &mut body).await?;
                 GROUPS.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
             }
-            Self::Enable(Switch { group, version }) => GROUPS.enable(api, &group, &version).await,
-            Self::Disable(Switch { group, version }) => GROUPS.disable(api, &group, &version).await,
-            Self::Delete(Switch { group, version }) => GROUPS.end(api, &group, &version, "deleted").await,
+            Self::Enable(Switch { group, switching }) => GROUPS.enable(api, &group, &switching).await,
+            Self::Disable(Switch { group, switching }) => GROUPS.disable(api, &group, &switching).await,
+            Self::Delete(Switch { group, switching }) => GROUPS.end(api, &group, &switching, "deleted").await,
         }
     }
 }

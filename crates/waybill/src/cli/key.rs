@@ -4,11 +4,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::api::Api;
-use super::channel::group;
 use super::limits::{Limits, both};
 use super::named::Named;
+use super::offer::group;
 use super::output::{Table, edited, list, member};
-use super::reason::{Reason, Version, put};
+use super::reason::{Reason, Switching, Version, put};
 
 const KEYS: Named = Named { one: "key", many: "keys" };
 
@@ -44,7 +44,7 @@ pub(crate) struct Switch {
     /// Its id or name.
     key: String,
     #[command(flatten)]
-    version: Version,
+    switching: Switching,
 }
 
 /// A new key.
@@ -126,9 +126,9 @@ impl Key {
             Self::Show(which) => KEYS.show(api, &which.key).await,
             Self::Issue(issue) => issued(api, issue).await,
             Self::Edit(edit) => edit.run(api).await,
-            Self::Enable(Switch { key, version }) => KEYS.enable(api, &key, &version).await,
-            Self::Disable(Switch { key, version }) => KEYS.disable(api, &key, &version).await,
-            Self::Revoke(Switch { key, version }) => KEYS.end(api, &key, &version, "revoked").await,
+            Self::Enable(Switch { key, switching }) => KEYS.enable(api, &key, &switching).await,
+            Self::Disable(Switch { key, switching }) => KEYS.disable(api, &key, &switching).await,
+            Self::Revoke(Switch { key, switching }) => KEYS.end(api, &key, &switching, "revoked").await,
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::output::edited;
-use super::reason::{Version, members};
+use super::reason::{Switching, members};
 
 /// Entities of one kind.
 pub(super) struct Named {
@@ -31,19 +31,19 @@ impl Named {
         }
     }
 
-    pub(super) async fn enable(&self, api: &Api, which: &str, version: &Version) -> anyhow::Result<()> {
-        let answer = api.post(&[self.many, which, "enable"], &[version.parameter()], &json!({})).await?;
+    pub(super) async fn enable(&self, api: &Api, which: &str, switching: &Switching) -> anyhow::Result<()> {
+        let answer = api.post(&[self.many, which, "enable"], &switching.parameters(), &json!({})).await?;
         self.told(api, &answer, "enabled")
     }
 
-    pub(super) async fn disable(&self, api: &Api, which: &str, version: &Version) -> anyhow::Result<()> {
-        let answer = api.post(&[self.many, which, "disable"], &[version.parameter()], &json!({})).await?;
+    pub(super) async fn disable(&self, api: &Api, which: &str, switching: &Switching) -> anyhow::Result<()> {
+        let answer = api.post(&[self.many, which, "disable"], &switching.parameters(), &json!({})).await?;
         self.told(api, &answer, "disabled")
     }
 
     /// Ends one for good; `done` is the word for that.
-    pub(super) async fn end(&self, api: &Api, which: &str, version: &Version, done: &str) -> anyhow::Result<()> {
-        let answer = api.delete(&[self.many, which], &[version.parameter()]).await?;
+    pub(super) async fn end(&self, api: &Api, which: &str, switching: &Switching, done: &str) -> anyhow::Result<()> {
+        let answer = api.delete(&[self.many, which], &switching.parameters()).await?;
         self.told(api, &answer, done)
     }
 }

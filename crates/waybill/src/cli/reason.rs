@@ -48,6 +48,22 @@ impl Version {
     }
 }
 
+/// Switching or ending an entity: which version of it, and why.
+#[derive(Debug, Args)]
+pub(crate) struct Switching {
+    #[command(flatten)]
+    version: Version,
+    #[command(flatten)]
+    reason: Reason,
+}
+
+impl Switching {
+    /// Both, as parameters.
+    pub(super) fn parameters(&self) -> [(&'static str, Option<String>); 2] {
+        [self.version.parameter(), ("reason", self.reason.reason.clone())]
+    }
+}
+
 /// Puts a member into a body, if there is a value for it.
 pub(super) fn put<T: Into<Value>>(body: &mut Map<String, Value>, name: &str, value: Option<T>) {
     if let Some(value) = value {

@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 
 use super::api::Api;
 use super::capabilities::split;
-use super::channel::group;
 use super::named::Named;
+use super::offer::group;
 use super::output::{Table, list, member};
-use super::reason::{Reason, Version, put};
+use super::reason::{Reason, Switching, Version, put};
 use super::{Usage, output};
 
 const ROUTES: Named = Named { one: "route", many: "routes" };
@@ -45,7 +45,7 @@ pub(crate) struct Switch {
     /// Its id or name.
     route: String,
     #[command(flatten)]
-    version: Version,
+    switching: Switching,
 }
 
 /// A new route.
@@ -131,9 +131,9 @@ impl Route {
                 edit.version.put(api, &path, &mut body).await?;
                 ROUTES.told(api, &api.patch(&path, &Value::Object(body)).await?, "edited")
             }
-            Self::Enable(Switch { route, version }) => ROUTES.enable(api, &route, &version).await,
-            Self::Disable(Switch { route, version }) => ROUTES.disable(api, &route, &version).await,
-            Self::Delete(Switch { route, version }) => ROUTES.end(api, &route, &version, "deleted").await,
+            Self::Enable(Switch { route, switching }) => ROUTES.enable(api, &route, &switching).await,
+            Self::Disable(Switch { route, switching }) => ROUTES.disable(api, &route, &switching).await,
+            Self::Delete(Switch { route, switching }) => ROUTES.end(api, &route, &switching, "deleted").await,
         }
     }
 }

@@ -9,8 +9,8 @@ pub fn step(what: &str) {
     print(&format!("· {what}\n"));
 }
 
-/// Everything runs.
-pub fn ready(addresses: &Addresses, demo: bool) {
+/// Everything runs; `elsewhere` if the command line doesn't find it by the folder it is called in.
+pub fn ready(addresses: &Addresses, demo: bool, elsewhere: bool) {
     let mut text = String::from("\nWaybill is ready.\n\n");
     for (number, proxy) in addresses.proxies.iter().enumerate() {
         text.push_str(&format!("  proxy {}      {proxy}/v1\n", number + 1));
@@ -19,6 +19,12 @@ pub fn ready(addresses: &Addresses, demo: bool) {
     text.push_str(&format!("  admin token  {}\n", addresses.admin_token));
     if let Some(key) = &addresses.client_key {
         text.push_str(&format!("  client key   {key}\n"));
+    }
+    if elsewhere {
+        text.push_str(&format!(
+            "\nThe command line finds it with these:\n\n  export WAYBILL_ADMIN_URL={} WAYBILL_ADMIN_TOKEN={}\n",
+            addresses.admin_url, addresses.admin_token
+        ));
     }
     if demo && let (Some(proxy), Some(key)) = (addresses.proxies.first(), &addresses.client_key) {
         text.push_str(&format!(

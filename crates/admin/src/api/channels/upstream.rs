@@ -1,4 +1,4 @@
-//! Asking a channel's upstream: whether it works, and which models it has.
+//! Asking the upstream of a channel or an account: whether it works, and which models it has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,59 +9,69 @@ use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
+use waybill_domain::catalog::SourceEntity;
 use waybill_event::FailureKind;
-use waybill_event::config::Channel;
+use waybill_secret::NoBearer;
 use waybill_upstream::{Limits, Target, Tried};
 use waybill_wire::mask::mask;
 
-use super::super::named::find;
+use super::super::named::{Named, find};
 use crate::State;
 use crate::api::Answer;
 use crate::probe::{WHOLE, target};
 use crate::problem::Problem;
 use crate::request::Query;
 
-/// Which model is tried; the channel's first one if nothing is said.
+/// Which model is tried; the source's first one if nothing is said.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct Which {
     model: Option<String>,
 }
 
-fn reach(state: &State, id: &str) -> Result<(Arc<Channel>, Target), Problem> {
-    let channel = find::<Channel>(&state.fold().view().catalog, id)?;
-    let conflict = |code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail);
-    let Some(credential) = &channel.credential else {
-        return Err(conflict("no_credential", "the channel has no credential".to_owned()));
+fn reach<N: Named>(state: &State, id: &str) -> Result<(SourceEntity, Target), Problem>
+where
+    Arc<N>: Into<SourceEntity>,
+{
+    let entity: SourceEntity = find::<N>(&state.fold().view().catalog, id)?.into();
+    let (conflict, one) = (|code, detail: String| Problem::new(StatusCode::CONFLICT, code, detail), N::ONE);
+    let Some(credential) = entity.credential() else {
+        return Err(conflict("no_credential", format!("the {one} has no credential")));
     };
-    let bearer = state.credentials().bearer(channel.source(), credential, state.now());
-    let bearer = bearer.map_err(|_| {
-        Problem::unavailable("credential_unavailable", "the channel's credential isn't here yet, or can't be opened")
+    let bearer = state.credentials().bearer(entity.source(), credential, state.now()).map_err(|fault| match fault {
+        NoBearer::Expired { .. } => conflict("credential_expired", format!("the {one}'s access token has expired")),
+        NoBearer::Missing => Problem::unavailable(
+            "credential_unavailable",
+            format!("the {one}'s credential isn't here yet, or can't be opened"),
+        ),
     })?;
-    let target = target(&channel, &bearer).map_err(|error| conflict("channel_misconfigured", error.to_string()))?;
-    Ok((channel, target))
+    let target = target(&entity, &bearer).map_err(|error| conflict("channel_misconfigured", error.to_string()))?;
+    Ok((entity, target))
 }
 
-pub(in crate::api) async fn test(
+pub(in crate::api) async fn test<N: Named>(
     Held(state): Held<State>,
     Path(id): Path<String>,
     Query(which): Query<Which>,
-) -> Answer {
-    let (channel, target) = reach(&state, &id)?;
+) -> Answer
+where
+    Arc<N>: Into<SourceEntity>,
+{
+    let (entity, target) = reach::<N>(&state, &id)?;
     let model = match which.model {
-        Some(name) => channel.models.iter().find(|model| model.name == name || model.upstream_name() == name),
-        None => channel.models.first(),
+        Some(name) => entity.models().iter().find(|model| model.name == name || model.upstream_name() == name),
+        None => entity.models().first(),
     };
-    let model = model.ok_or_else(|| Problem::invalid("model", "the channel has no such model"))?;
+    let model = model.ok_or_else(|| Problem::invalid("model", format!("the {} has no such model", N::ONE)))?;
     let (begun, now_ms) = (Instant::now(), state.now().as_millis());
     let dispatcher = state.dispatcher();
-    let tried = dispatcher.try_chat(&target, &channel.provider, model.upstream_name(), WHOLE, now_ms).await;
+    let tried = dispatcher.try_chat(&target, entity.provider(), model.upstream_name(), WHOLE, now_ms).await;
     let (Tried { observation, status }, took) = (tried, begun.elapsed());
     let rules = state.fold().view().catalog.rulebook();
-    let verdict = rules.classify(Some(channel.source()), &observation);
+    let verdict = rules.classify(Some(entity.source()), &observation);
     let error = &observation.error;
     let shown = json!({
-        "channel": channel.id,
+        (N::ONE): entity.id(),
         "model": model.name,
         "upstream_model": model.upstream_name(),
         "ok": verdict.kind == FailureKind::Success,
@@ -87,14 +97,17 @@ fn transport(ending: &waybill_domain::observation::Ending) -> Option<String> {
     }
 }
 
-pub(in crate::api) async fn fetch_models(Held(state): Held<State>, Path(id): Path<String>) -> Answer {
-    let (channel, target) = reach(&state, &id)?;
+pub(in crate::api) async fn fetch_models<N: Named>(Held(state): Held<State>, Path(id): Path<String>) -> Answer
+where
+    Arc<N>: Into<SourceEntity>,
+{
+    let (entity, target) = reach::<N>(&state, &id)?;
     let limits = Limits { head: Duration::from_secs(15), ..Limits::default() };
     match state.dispatcher().fetch_models(&target, limits).await {
         Ok(models) => {
-            let offered: Vec<&str> = channel.models.iter().map(|model| model.upstream_name()).collect();
+            let offered: Vec<&str> = entity.models().iter().map(|model| model.upstream_name()).collect();
             let new: Vec<&String> = models.iter().filter(|model| !offered.contains(&model.as_str())).collect();
-            Ok(Body(json!({"channel": channel.id, "models": models, "not_offered_yet": new})).into_response())
+            Ok(Body(json!({(N::ONE): entity.id(), "models": models, "not_offered_yet": new})).into_response())
         }
         Err(error) => {
             let mut detail = error.to_string();

@@ -10,7 +10,7 @@ use waybill_read_model::read::{Ended, Move};
 use super::{Moved, Past, by_reason};
 use crate::State;
 use crate::api::sources::Token;
-use crate::api::standing::{Look, Reason, Standing};
+use crate::api::standing::{Look, Reason, Standing, span};
 use crate::live::InUse;
 
 /// How much of its limits is in use. 0 is no limit, and so is none.
@@ -77,6 +77,8 @@ pub(in crate::api) struct SessionSpend {
     total_usd: f64,
     /// Sessions that have spent anything.
     sessions: u32,
+    /// Sessions that have spent all they may: the account is passed over for them until enough of it has left the window.
+    used_up: u32,
 }
 
 impl SessionSpend {
@@ -84,13 +86,28 @@ impl SessionSpend {
     pub(in crate::api) fn of(state: &State, entity: &SourceEntity, now: LogTime) -> Option<Self> {
         let SourceEntity::Account(account) = entity else { return None };
         let window = account.session_window?;
-        let spent = state.live().spent(entity.source(), Duration::from_secs(window.seconds.into()), now);
+        let spent = state.live().spent(entity.source(), Duration::from_secs(window.seconds.into()), window.limit, now);
         Some(Self {
             window_s: window.seconds,
             limit_usd: dollars(window.limit),
             most_usd: dollars(spent.most),
             total_usd: dollars(spent.total),
             sessions: spent.sessions,
+            used_up: spent.used_up,
+        })
+    }
+}
+
+impl SessionSpend {
+    /// In a sentence, where any session has spent all it may.
+    pub(in crate::api) fn says(&self) -> Option<String> {
+        let Self { window_s, limit_usd, sessions, used_up, .. } = self;
+        let are = if *used_up == 1 { "has" } else { "have" };
+        let within = span(Duration::from_secs((*window_s).into()));
+        (*used_up > 0).then(|| {
+            format!(
+                "{used_up} of {sessions} sessions {are} spent the {limit_usd} USD that each may spend within {within}: it is passed over for them until enough of that is older."
+            )
         })
     }
 }

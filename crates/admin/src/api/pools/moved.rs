@@ -52,7 +52,10 @@ pub(super) fn advice(moved: &[Moved]) -> Option<&'static str> {
             "401" | "403" | "credential_expired" | "no_credential" | "disabled" => {
                 "most were moved because logins or accounts are out: look at `waybill why` of those"
             }
-            "5xx" | "hard_blocked" | "source_breaker_open" | "model_breaker_open" | "probing" => {
+            "hard_blocked" => {
+                "most were moved because accounts were blocked: `waybill why` tells by what, and until when"
+            }
+            "5xx" | "source_breaker_open" | "model_breaker_open" | "probing" => {
                 "most were moved because the upstream fails"
             }
             _ => continue,
@@ -90,6 +93,8 @@ mod tests {
         assert_eq!(told, [("concurrency", 9), ("429", 6), ("hint_blocked", 2)]);
         assert_eq!(summed[0].last, [id(9), id(8), id(7)]);
         assert!(advice(&summed).unwrap().contains("max_concurrent"));
+        let blocked = [moved("account:1", "hard_blocked", 4, &[]), moved("account:1", "5xx", 1, &[])];
+        assert!(advice(&by_reason(blocked.iter())).unwrap().contains("waybill why"), "a used-up window is no failure");
         assert_eq!(advice(&[]), None);
         assert_eq!(advice(&by_reason([moved("account:1", "same_account", 1, &[])].iter())), None);
     }

@@ -41,7 +41,7 @@ pub(super) fn of(reason: &Reason, look: &Look<'_>) -> String {
     }
     if let Some(until) = reason.until {
         let word = if reason.ends == Ends::Probe { ", the next probe at" } else { " until" };
-        say(&mut text, format_args!("{word} {} ({} left)", short(until), left(until.since(look.now))));
+        say(&mut text, format_args!("{word} {} ({} left)", short(until), span(until.since(look.now))));
     }
     let ends = match reason.ends {
         Ends::Time => "it ends by itself",
@@ -50,10 +50,40 @@ pub(super) fn of(reason: &Reason, look: &Look<'_>) -> String {
         Ends::Probe => "a probe that goes well brings it back",
         Ends::Refresh => "upkeep's next refresh brings it back",
         Ends::Login => "it takes another login",
-        Ends::Operator => "it takes an operator's edit",
+        Ends::Operator => "it takes an operator",
     };
     say(&mut text, format_args!("; {ends}"));
+    if let Some(command) = command(reason, look) {
+        let word = if matches!(reason.ends, Ends::Login | Ends::Operator) { ":" } else { ", or" };
+        say(&mut text, format_args!("{word} `waybill {command}`"));
+    }
     text
+}
+
+/// What an operator may do about it, if something ends it.
+fn command(reason: &Reason, look: &Look<'_>) -> Option<String> {
+    let (kind, source) = (look.entity.kind(), look.entity.source());
+    // Names may need quoting; what doesn't is easier to read than an id.
+    let plain = |name: &&str| {
+        name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+            && name.parse::<u64>().is_err()
+    };
+    let which = Some(look.entity.name()).filter(plain).map_or_else(|| look.entity.id().to_string(), str::to_owned);
+    match (reason.why, reason.ends) {
+        ("no_credential", Ends::Operator) => Some(format!("{kind} edit {which} --credential-file FILE")),
+        (_, Ends::Login) => Some(format!("{kind} edit {which} --token-file FILE")),
+        ("disabled_by_operator", _) => Some(format!("{kind} enable {which}")),
+        ("no_models", _) => Some(format!("{kind} edit {which} --model MODEL")),
+        ("no_group", _) => Some(format!("{kind} edit {which} --group GROUP")),
+        ("held_open", _) => Some(match &reason.model {
+            Some(model) => format!("source close {source} --model {model}"),
+            None => format!("source close {source}"),
+        }),
+        ("disabled_by_verdict" | "hard_blocked" | "hint_blocked" | "soft_blocked", _) => {
+            Some(format!("source lift {source}"))
+        }
+        _ => None,
+    }
 }
 
 fn because(reason: &Reason) -> String {
@@ -70,10 +100,12 @@ fn short(at: LogTime) -> String {
 }
 
 /// How long, in its two largest units.
-fn left(time: Duration) -> String {
+pub(in crate::api) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds % 86_400 / 3_600, seconds % 3_600 / 60, seconds % 60) {
         (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, 0) => format!("{minutes} min"),
+        (0, hours, 0, _) if hours > 0 => format!("{hours} h"),
         (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, ..) => format!("{days} d {hours} h"),
@@ -91,10 +123,11 @@ mod tests {
 
     #[test]
     fn times_are_told_in_their_two_largest_units() {
-        let check = |seconds, expected: &str| assert_eq!(left(Duration::from_secs(seconds)), expected);
+        let check = |seconds, expected: &str| assert_eq!(span(Duration::from_secs(seconds)), expected);
         check(0, "0 s");
         check(61, "1 min 1 s");
-        check(3_600 * 4 + 59, "4 h 0 min");
+        check(900, "15 min");
+        check(3_600 * 4 + 59, "4 h");
         check(86_400 * 6 + 3_600 * 2, "6 d 2 h");
         assert_eq!(short("2026-11-30T12:00:00.25Z".parse().unwrap()), "2026-11-30T12:00:00Z");
     }
