@@ -208,16 +208,19 @@ impl Plan {
     }
 
     /// A conversation goes where it belongs: where it is bound to, or else where its number falls among all of the highest
-    /// tier, whether they can serve now or not. Who comes after that falls out of the same numbers, so that all replicas
+    /// tier, whether they can serve now or not. Nobody belongs where nobody is asked but as a last resort: each turn would
+    /// be one elsewhere. Who comes after that falls out of the same numbers, so that all replicas
     /// send it to the same one.
     fn settle(&mut self, session: Session) {
         let mut orders = sticky::orders(self.table.rows(), session.number);
         let numbered = || (0_u32..).zip(self.table.rows());
-        let highest = self.table.rows().first().map(|row| row.priority);
+        let weighted = self.table.rows().iter().any(|row| row.weight > 0);
+        let asked = |row: &Row| row.weight > 0 || !weighted;
+        let highest = self.table.rows().iter().find(|row| asked(row)).map(|row| row.priority);
         let order =
             |number: u32| usize::try_from(number).ok().and_then(|at| orders.get(at)).copied().unwrap_or(u64::MAX);
         let computed =
-            numbered().filter(|(_, row)| Some(row.priority) == highest).min_by_key(|(number, _)| order(*number));
+            numbered().filter(|(_, row)| Some(row.priority) == highest && asked(row)).min_by_key(|(n, _)| order(*n));
         let bound = numbered().find(|(_, row)| Some(row.source.source) == session.bound);
         let home = bound.or(computed).map(|(number, row)| (number, row.source.source));
         self.home = home.map(|(_, source)| source);

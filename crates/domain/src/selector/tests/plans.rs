@@ -353,6 +353,18 @@ fn a_conversation_has_one_order_of_sources_and_its_home_stays_its_home_while_tha
 }
 
 #[test]
+fn no_conversation_belongs_to_a_last_resort_unless_there_is_nothing_else() {
+    let homes = |rows: Vec<Row>| {
+        let table = table(rows, 1);
+        let home = |number| planned(&table, of_session(number, None), &mut Free(false)).home().map(|home| home.id);
+        (0..40).filter_map(home).collect::<BTreeSet<u64>>()
+    };
+    assert_eq!(homes(vec![row(1, 100, 1), row(2, 100, 0), row(3, 100, 1)]), [1, 3].into());
+    assert_eq!(homes(vec![row(1, 100, 0), row(2, 50, 1), row(3, 50, 0)]), [2].into());
+    assert_eq!(homes(vec![row(1, 100, 0), row(2, 100, 0)]), [1, 2].into());
+}
+
+#[test]
 fn a_bound_conversation_goes_there_first_of_whatever_tier_and_comes_once() {
     let rows = || vec![row(1, 100, 1), row(2, 100, 1), row(3, 50, 1), row(4, 50, 1)];
     for number in 0..10 {
