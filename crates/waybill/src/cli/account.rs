@@ -75,7 +75,7 @@ struct Settings {
     /// What one session may spend on it within a window, in dollars; 0 is unlimited.
     #[arg(long, value_name = "USD")]
     session_usd: Option<f64>,
-    /// The window, in seconds; by default five hours.
+    /// The window, in seconds; five hours where nothing was said before.
     #[arg(long, value_name = "SECONDS", requires = "session_usd")]
     session_seconds: Option<u32>,
     /// File with its tokens; `-` is standard input.
@@ -141,7 +141,9 @@ impl Settings {
             Some(usd) => {
                 let mut window = Map::new();
                 put(&mut window, "usd", Some(usd));
-                put(&mut window, "seconds", self.session_seconds);
+                // An edit of the amount alone leaves the window as long as it is.
+                let seconds = held.pointer("/session_window/seconds").filter(|seconds| seconds.is_u64()).cloned();
+                put(&mut window, "seconds", self.session_seconds.map(Value::from).or(seconds));
                 body.insert("session_window".to_owned(), window.into());
             }
             None => {}
