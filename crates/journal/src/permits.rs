@@ -45,7 +45,7 @@ pub use counts::Counts;
 use rate::Rate;
 use slots::Slots;
 use store::Store;
-pub use subject::Subject;
+pub use subject::{About, Subject};
 pub use taken::Taken;
 pub use waiting::{Full, RatePermit, Slot, Spent};
 
@@ -123,6 +123,9 @@ impl Settings {
         self.minute + self.use_window + Duration::from_secs(1)
     }
 }
+
+/// What is left of a limit that was taken away, for those who wait at it: more than any that can be set.
+const NONE_ANY_MORE: u32 = 1_000_000;
 
 /// How much of a limit is in use, as far as this replica knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -236,6 +239,22 @@ impl Permits {
         wait: Duration,
     ) -> Result<Slot, Full> {
         self.inner.slot(subject, limit.get(), on_outage, wait).await
+    }
+
+    /// Limits have changed: what is held goes by what holds now, and so do those who wait, who would else hear of it from the
+    /// next request alone. `of` gives a subject's limit of requests in flight, or none where it has none any more.
+    pub fn relimit(&self, of: impl Fn(&Subject) -> Option<NonZeroU32>) {
+        let mut state = self.inner.state.lock();
+        let known = state.pools.iter().filter(|(_, pool)| pool.slots.limit() > 0);
+        let known: Vec<Subject> = known.map(|(subject, _)| subject.clone()).collect();
+        for subject in known {
+            let limit = of(&subject).map_or(NONE_ANY_MORE, NonZeroU32::get);
+            let slots = &mut state.pool(&subject).slots;
+            if limit != slots.limit() {
+                slots.set_limit(limit);
+                self.inner.pump(&mut state, &subject);
+            }
+        }
     }
 
     /// A permit of a subject that may be used `per_minute` times in any 60 s. It is to be used at once.

@@ -19,7 +19,7 @@ use waybill_domain::observation::{Ending, Observation};
 use waybill_domain::verdict::{Answer as Told, PublicCode, answer};
 use waybill_event::FailureKind;
 use waybill_event::config::MidStream;
-use waybill_event::selection::SkipReason;
+use waybill_event::selection::{Chosen, SkipReason};
 use waybill_event::traffic::FinalState;
 use waybill_wire::headers;
 use waybill_wire::schema::Schema;
@@ -115,6 +115,11 @@ impl Walk {
         refusal.response(ids)
     }
 
+    /// The replica that serves it.
+    pub(crate) const fn replica(&self) -> &Arc<Replica> {
+        &self.replica
+    }
+
     /// Cancelled when what is still open must end.
     pub(crate) fn stopping(&self) -> &CancellationToken {
         self.replica.stopping()
@@ -165,11 +170,16 @@ impl Walk {
         let rule = self.record.failed(observation, heard);
         tracing::debug!(request_id = %self.record.id(), %rule, "attempt failed");
         let step = self.next();
+        let mut brought = match &step {
+            // The same source goes on with the slot that it has: there may be no second one.
+            Step::Dispatch(order) if order.why == Chosen::SameSource => Brought::Slot(self.record.keep_held()),
+            Step::Dispatch(_) | Step::Wait { .. } | Step::Queue { .. } | Step::Stop(_) => Brought::Nothing,
+        };
         // What follows at once is written together with the end of what failed.
         let (step, next) = match step {
             // What has to wait for a token first doesn't keep the end of what failed from being written.
             Step::Dispatch(order) if self.must_wait(&order) => (Step::Dispatch(order), None),
-            Step::Dispatch(order) => match self.ready(*order, None).await {
+            Step::Dispatch(order) => match self.ready(*order, std::mem::take(&mut brought)).await {
                 Ok(running) => (Step::Dispatch(Box::new(running.order.clone())), Some(running)),
                 Err(step) => (step, None),
             },
@@ -180,7 +190,7 @@ impl Walk {
             return None;
         }
         let step = if ordered { self.next() } else { step };
-        self.proceed(step).await
+        self.proceed(step, brought).await
     }
 
     /// Whether an order's source has no token just now.
@@ -190,7 +200,7 @@ impl Walk {
     }
 
     /// Waits where the loop says so, until an attempt has begun or the loop is over.
-    async fn proceed(&mut self, mut step: Step) -> Option<Conclusion> {
+    async fn proceed(&mut self, mut step: Step, mut brought: Brought) -> Option<Conclusion> {
         loop {
             step = match step {
                 Step::Stop(conclusion) => return Some(conclusion),
@@ -205,14 +215,14 @@ impl Walk {
                     let room = Box::pin(room(&self.replica, &self.wanted, &self.course, &self.record, &full, until));
                     let Some(room) = room.await else { return Some(Conclusion::Exhausted) };
                     match self.taken(room) {
-                        (Step::Dispatch(order), held) => match self.begin(*order, held).await {
+                        (Step::Dispatch(order), brought) => match self.begin(*order, brought).await {
                             Some(step) => step,
                             None => return None,
                         },
                         (step, _) => step,
                     }
                 }
-                Step::Dispatch(order) => match self.begin(*order, None).await {
+                Step::Dispatch(order) => match self.begin(*order, std::mem::take(&mut brought)).await {
                     Some(step) => step,
                     None => return None,
                 },
@@ -221,15 +231,15 @@ impl Walk {
     }
 
     /// Begins an attempt; what follows if it wasn't begun.
-    async fn begin(&mut self, order: Order, held: Option<Held>) -> Option<Step> {
-        match self.ready(order, held).await {
+    async fn begin(&mut self, order: Order, brought: Brought) -> Option<Step> {
+        match self.ready(order, brought).await {
             Ok(running) => (!self.record.start(running)).then(|| self.next()),
             Err(step) => Some(step),
         }
     }
 
     /// What follows room that was waited for.
-    fn taken(&mut self, room: Room) -> (Step, Option<Held>) {
+    fn taken(&mut self, room: Room) -> (Step, Brought) {
         let (replica, wanted) = (&self.replica, &self.wanted);
         let route = self.course.wish().route.clone();
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
@@ -247,9 +257,10 @@ impl Walk {
 
     /// Makes an order ready for its dispatch: its source as it is now, and the permit if it is a probe. An order that
     /// can't be carried out is passed over.
-    async fn ready(&mut self, mut order: Order, mut held: Option<Held>) -> Result<Running, Step> {
+    async fn ready(&mut self, mut order: Order, mut brought: Brought) -> Result<Running, Step> {
         loop {
-            match prepare(&self.replica, &self.wanted, &self.course, &order, held.take()).await {
+            let brought = std::mem::take(&mut brought);
+            match prepare(&self.replica, &self.wanted, &self.course, &order, brought).await {
                 Ok(ready) => {
                     self.course.settle(Some(&order));
                     return Ok(self.record.prepare(order, ready, &mut self.course));
@@ -359,32 +370,43 @@ pub(crate) struct Ready {
     pub(crate) held: Held,
 }
 
-/// A conversation gives its account a moment, in which a slot that another replica keeps idle is passed on; else there may
-/// be others.
-fn patience(order: &Order) -> Patience {
-    if order.candidate.sticky { Patience::Within(Duration::from_millis(50)) } else { Patience::None }
+/// What of a source's limits an order comes with.
+#[derive(Debug, Default)]
+pub(crate) enum Brought {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// All that they ask for: room was waited for.
+    Room(Held),
+    /// The slot of the attempt before it, at the same source.
+    Slot(Held),
 }
 
-/// Gets what an order needs to be carried out. `held` is what room that was waited for has given already.
+/// A conversation gives its account a moment, in which a slot that another replica keeps idle is passed on, and so does
+/// who comes back to a source; else there may be others.
+fn patience(order: &Order) -> Patience {
+    let moment = order.candidate.sticky || order.why == Chosen::SameSource;
+    if moment { Patience::Within(Duration::from_millis(50)) } else { Patience::None }
+}
+
+/// Gets what an order needs to be carried out.
 async fn prepare(
     replica: &Replica,
     wanted: &Wanted,
     course: &Course,
     order: &Order,
-    held: Option<Held>,
+    brought: Brought,
 ) -> Result<Ready, Passed> {
     let route = &course.wish().route;
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
-    let held = match held {
-        Some(held) => held,
-        None if usable.entity.limits().is_unlimited() && usable.entity.session_window().is_none() => Held::default(),
-        None => {
-            let entered = replica.gates.enter(
-                &usable.entity,
-                wanted.spender(replica),
-                course.policy().on_outage,
-                patience(order),
-            );
+    let limited = !usable.entity.limits().is_unlimited() || usable.entity.session_window().is_some();
+    let held = match brought {
+        Brought::Room(held) => held,
+        Brought::Nothing | Brought::Slot(_) if !limited => Held::default(),
+        brought => {
+            let kept = if let Brought::Slot(held) = brought { held } else { Held::default() };
+            let (spender, on_outage) = (wanted.spender(replica), course.policy().on_outage);
+            let entered = replica.gates.enter_with(kept, &usable.entity, spender, on_outage, patience(order));
             let held = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
             // The store may have been asked meanwhile.
             wanted.recheck(replica, route, &order.candidate)?;
@@ -413,10 +435,10 @@ pub(crate) enum Room {
 
 impl Room {
     /// Tells the loop, which says what follows.
-    pub(crate) fn taken(self, now: Duration, machine: &mut Machine, recheck: Recheck<'_>) -> (Step, Option<Held>) {
+    pub(crate) fn taken(self, now: Duration, machine: &mut Machine, recheck: Recheck<'_>) -> (Step, Brought) {
         match self {
-            Self::At(candidate, held) => (machine.freed(now, &candidate, recheck), Some(held)),
-            Self::Nowhere => (machine.none_freed(), None),
+            Self::At(candidate, held) => (machine.freed(now, &candidate, recheck), Brought::Room(held)),
+            Self::Nowhere => (machine.none_freed(), Brought::Nothing),
         }
     }
 }

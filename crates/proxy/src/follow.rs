@@ -15,6 +15,7 @@ use waybill_journal::presence::Presence;
 use waybill_journal::{Bucket, Journal, Message, Start, Stream, Watched};
 use waybill_secret::Vault;
 
+use crate::relay::unread;
 use crate::replica::{Known, Replica};
 
 /// Key of the fold's own checkpoint in the bucket of the selector's state.
@@ -84,7 +85,9 @@ fn edit(replica: &Replica, message: &Message) {
         | Applied::Intervention(_)
         | Applied::Rules(_) => {}
     }
-    replica.tables.retain(&replica.snapshot());
+    let snapshot = replica.snapshot();
+    replica.gates.relimit(snapshot.catalog());
+    replica.tables.retain(&snapshot);
 }
 
 /// Follows `WB_SECRET`.
@@ -156,6 +159,16 @@ pub async fn others(replica: Arc<Replica>, presence: Arc<Presence>, stop: Cancel
         replica.hear(&presence.others());
         if until(&stop, tokio::time::sleep(LISTEN)).await.is_none() {
             return;
+        }
+    }
+}
+
+/// Ends streams whose clients don't read them any more.
+pub async fn unread(replica: Arc<Replica>, stop: CancellationToken) {
+    while until(&stop, tokio::time::sleep(unread::EVERY)).await.is_some() {
+        let left = replica.unread().look(tokio::time::Instant::now());
+        if left > 0 {
+            tracing::info!(left, "streams were ended that their clients didn't read");
         }
     }
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::task::TaskTracker;
-use waybill_domain::catalog::SourceEntity;
+use waybill_domain::catalog::{Catalog, SourceEntity};
 use waybill_event::config::{Limits, OnOutage, SessionWindow};
 use waybill_event::selection::SkipReason;
 use waybill_event::{LogTime, NanoUsd, Source};
-use waybill_journal::permits::{self, Permits, RatePermit, Seen, ShareFloor, Slot, Subject};
+use waybill_journal::permits::{self, About, Permits, RatePermit, Seen, ShareFloor, Slot, Subject};
 use waybill_journal::spending::Spending;
 use waybill_journal::sticky::SessionKey;
 
@@ -135,6 +135,19 @@ impl Gates {
         &self.permits
     }
 
+    /// The catalogue has changed: those who wait at a limit go by what it is now.
+    pub fn relimit(&self, catalog: &Catalog) {
+        self.permits.relimit(|subject| {
+            let key = |id| catalog.keys.get(&id);
+            let limits = match subject.about()? {
+                About::Source(source) => catalog.entity(source)?.limits(),
+                About::Key(id) => key(id)?.limits,
+                About::User(id) => key(id)?.user_limits,
+            };
+            limits.max_concurrent.and_then(NonZeroU32::new)
+        });
+    }
+
     /// Takes what an attempt at a source needs.
     ///
     /// # Errors
@@ -146,11 +159,26 @@ impl Gates {
         on_outage: OnOutage,
         patience: Patience,
     ) -> Result<Held, No> {
+        self.enter_with(Held::default(), entity, spender, on_outage, patience).await
+    }
+
+    /// The same with what an attempt before held, if that was at the same source: its slot serves again.
+    ///
+    /// # Errors
+    /// [`No`]; what was held has gone back.
+    pub async fn enter_with(
+        &self,
+        kept: Held,
+        entity: &SourceEntity,
+        spender: Option<Spender>,
+        on_outage: OnOutage,
+        patience: Patience,
+    ) -> Result<Held, No> {
         let limits = entity.limits();
         let given = if limits.is_unlimited() {
             Given::default()
         } else {
-            self.take(&Subject::from(entity.source()), limits, on_outage, patience).await?
+            self.take_with(kept, &Subject::from(entity.source()), limits, on_outage, patience).await?
         };
         if let Some(Spender { session, now }) = spender
             && let Some(SessionWindow { limit, seconds }) = entity.session_window()
@@ -184,12 +212,25 @@ impl Gates {
         on_outage: OnOutage,
         patience: Patience,
     ) -> Result<Given, No> {
+        self.take_with(Held::default(), subject, limits, on_outage, patience).await
+    }
+
+    async fn take_with(
+        &self,
+        kept: Held,
+        subject: &Subject,
+        limits: Limits,
+        on_outage: OnOutage,
+        patience: Patience,
+    ) -> Result<Given, No> {
         let on_outage = policy(on_outage);
         let wait = match patience {
             Patience::None => Duration::ZERO,
             Patience::Within(wait) => wait,
         };
+        let kept = kept.slot.filter(|slot| slot.subject() == subject);
         let slot = match limits.max_concurrent.and_then(NonZeroU32::new) {
+            Some(_) if kept.is_some() => kept,
             Some(most) => match self.permits.slot_within(subject, most, on_outage, wait).await {
                 Ok(slot) => Some(slot),
                 Err(_) => return Err(No { why: SkipReason::Concurrency, retry_after: COME_BACK }),

@@ -173,6 +173,11 @@ impl Record {
         self.parting = Held::default();
     }
 
+    /// Takes what the attempt under way holds of limits, for the next one at the same source.
+    pub fn keep_held(&mut self) -> Held {
+        self.running.as_mut().map(|running| std::mem::take(&mut running.held)).unwrap_or_default()
+    }
+
     /// The request is of a conversation, which belongs somewhere.
     pub const fn belongs(&mut self, session: Option<Session>, home: Option<Source>) {
         (self.session, self.home) = (session, home);

@@ -3,12 +3,13 @@
 
 mod alarm;
 mod resume;
+pub(crate) mod unread;
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
 use waybill_domain::observation::{Ending, Limit, Observation, Shape};
 use waybill_domain::verdict::PublicCode;
 use waybill_event::failure::Sent;
@@ -19,6 +20,7 @@ use waybill_wire::retry::hints;
 
 use alarm::{Alarm, Rang};
 use resume::Resume;
+use unread::Piece;
 
 use crate::answer::Refusal;
 use crate::attempt::{Opened, timed_out, wrong};
@@ -106,11 +108,14 @@ impl Relay {
 
     /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
     pub fn into_body(self) -> Body {
-        let frames = futures_util::stream::unfold(Box::new(self), |mut relay| async move {
+        let replica = self.walk.replica().clone();
+        let ends = Instant::now() + self.total.saturating_sub(self.walk.record.now());
+        let pieces = futures_util::stream::unfold(Box::new(self), |mut relay| async move {
             let bytes = relay.next().await?;
-            Some((Ok::<Bytes, Infallible>(bytes), relay))
+            let last = matches!(relay.phase, Phase::Draining | Phase::Over);
+            Some((Piece { bytes, last }, relay))
         });
-        Body::from_stream(frames)
+        Body::from_stream(replica.unread().watched(pieces, ends))
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -298,6 +303,8 @@ impl Relay {
 
     fn broken(&mut self, observed: Observation) -> Bytes {
         if self.can_resume(&observed) {
+            // Whatever it may still have to say, it isn't asked any more while others are.
+            self.opened.reply.leave();
             self.cut = Some(Box::new(observed));
             self.phase = Phase::Resuming;
             return Bytes::new();
@@ -310,6 +317,7 @@ impl Relay {
         let watch = &self.opened.watch;
         self.walk.record.reported(watch.usage(), watch.model());
         let code = code_of(&observed);
+        self.opened.reply.leave();
         self.walk.record.broke_off(observed, self.opened.heard.clone(), code.as_str());
         self.last_words(code)
     }

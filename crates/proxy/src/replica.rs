@@ -27,6 +27,7 @@ use crate::headroom::Headroom;
 use crate::metrics::Metrics;
 use crate::probes::Probes;
 use crate::recording::Recording;
+use crate::relay::unread::Unread;
 use crate::tables::Tables;
 use crate::tokens::Tokens;
 use crate::views::Views;
@@ -133,6 +134,7 @@ pub struct Replica {
     pub(crate) bindings: Bindings,
     pub(crate) budgets: Budgets,
     pub(crate) headroom: Headroom,
+    unread: Unread,
     pub(crate) recording: Recording,
     pub(crate) limits: Limits,
     pub(crate) dice: Dice,
@@ -188,6 +190,7 @@ impl Replica {
             bindings: parts.bindings,
             budgets: Budgets::new(),
             headroom: Headroom::default(),
+            unread: Unread::default(),
             recording: parts.recording,
             limits: parts.limits,
             dice: parts.dice,
@@ -238,6 +241,11 @@ impl Replica {
     #[must_use]
     pub fn headroom(&self) -> BTreeMap<Source, Vec<UsageWindow>> {
         (self.clock)().map(|now| self.headroom.told(now)).unwrap_or_default()
+    }
+
+    /// Streams that are open.
+    pub(crate) const fn unread(&self) -> &Unread {
+        &self.unread
     }
 
     /// What the replica has learnt.

@@ -118,6 +118,11 @@ impl Reply {
         Ok(chunk)
     }
 
+    /// Nothing more of it is read: its connection is closed, as when it is dropped.
+    pub fn leave(&mut self) {
+        self.body = Body::Ended;
+    }
+
     fn end_if_over(&mut self) {
         if matches!(&self.body, Body::Network(body, _) if body.is_end_stream()) {
             self.end();

@@ -95,7 +95,7 @@ impl Record {
         if let Some(permit) = running.permit {
             self.replica.probes.release_failed(permit);
         }
-        if matches!(observation.ending, Ending::TimedOut { .. }) {
+        if left_unfinished(&observation.ending) {
             self.replica.gates.left_unfinished(running.held);
         }
     }
@@ -109,6 +109,14 @@ impl Record {
             }
             drafts.push(self.story.outcome(&outcome, self.used, usage));
         }
+    }
+}
+
+/// Whether the upstream may still be answering an attempt that ended so.
+const fn left_unfinished(ending: &Ending) -> bool {
+    match ending {
+        Ending::TimedOut { .. } | Ending::Wrong2xx { .. } | Ending::ClientGone | Ending::Local => true,
+        Ending::Success | Ending::Status { .. } | Ending::Transport(_) => false,
     }
 }
 

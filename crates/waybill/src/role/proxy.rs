@@ -114,7 +114,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
         outbox_bytes: reporting.outbox().status().bytes,
         ..Report::default()
     });
-    for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector, Follower::Others] {
+    for follower in [Follower::Catalog, Follower::Credentials, Follower::Selector, Follower::Others, Follower::Unread] {
         let (replica, journal, stop) = (replica.clone(), journal.clone(), following.clone());
         let presence = clock.presence();
         booted.tasks.spawn(async move {
@@ -123,6 +123,7 @@ pub async fn run(path: &Path) -> anyhow::Result<ExitCode> {
                 Follower::Credentials => follow::credentials(replica, journal, stop).await,
                 Follower::Selector => follow::selector(replica, journal, stop).await,
                 Follower::Others => follow::others(replica, presence, stop).await,
+                Follower::Unread => follow::unread(replica, stop).await,
             }
         });
     }
@@ -187,6 +188,7 @@ enum Follower {
     Credentials,
     Selector,
     Others,
+    Unread,
 }
 
 #[async_trait]

@@ -259,3 +259,31 @@ async fn never_more_than_the_limit_whatever_gets_lost() {
         check_cap(seed, faults).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_hear_at_once_of_another_limit() {
+    for (raised, served) in [(Some(limit(3)), 2), (None, 6)] {
+        let fleet = Fleet::of(3).await;
+        let held = fleet.replicas[0].permits.slot(&account(), limit(1), AVAILABLE).await.unwrap();
+        let most = Duration::from_secs(30);
+        let begun = Instant::now();
+        let waiting = futures_util::future::join_all((0..6).map(|n| {
+            let permits = &fleet.replicas[n % 3].permits;
+            async move {
+                let got = permits.slot_within(&account(), limit(1), AVAILABLE, most).await.ok();
+                (begun.elapsed() < Duration::from_secs(2), got.map(std::mem::forget))
+            }
+        }));
+        let raise = async {
+            sleep(Duration::from_secs(1)).await;
+            for replica in &fleet.replicas {
+                replica.permits.relimit(|_| raised);
+            }
+        };
+        let (waited, ()) = tokio::join!(waiting, raise);
+        let soon = waited.iter().filter(|(soon, got)| *soon && got.is_some()).count();
+        assert_eq!(soon, served, "{raised:?}");
+        drop(held);
+        fleet.stop().await;
+    }
+}

@@ -8,9 +8,8 @@ use waybill_domain::candidate::Candidate;
 use waybill_event::LogTime;
 
 use super::Wanted;
-use crate::chat::{Ready, Room, prepare};
+use crate::chat::{Brought, Ready, Room, prepare};
 use crate::course::Course;
-use crate::gates::Held;
 use crate::record::{Record, Running};
 use crate::recording::Durability;
 use crate::replica::Replica;
@@ -75,7 +74,7 @@ async fn first(
     wanted: &Wanted,
     record: &mut Record,
     course: &mut Course,
-    taken: Option<(Step, Option<Held>)>,
+    taken: Option<(Step, Brought)>,
 ) -> First {
     let first = first_order(replica, wanted, record, course, taken).await;
     // Who waits for room may yet be asked; the turn of the wheel is nobody's meanwhile.
@@ -94,7 +93,7 @@ async fn first_order(
     wanted: &Wanted,
     record: &mut Record,
     course: &mut Course,
-    mut taken: Option<(Step, Option<Held>)>,
+    mut taken: Option<(Step, Brought)>,
 ) -> Result<Prepared, First> {
     // The log was waited for since the plan was made.
     let waited = replica.recording.durability == Durability::Acked;
@@ -102,9 +101,9 @@ async fn first_order(
     loop {
         let now = record.now();
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
-        let (step, held) = match taken.take() {
+        let (step, brought) = match taken.take() {
             Some(taken) => taken,
-            None => (record.machine().next(now, course, &mut recheck), None),
+            None => (record.machine().next(now, course, &mut recheck), Brought::Nothing),
         };
         let order = match step {
             Step::Dispatch(order) => order,
@@ -116,7 +115,7 @@ async fn first_order(
             record.machine().passed_over(why);
             continue;
         }
-        match prepare(replica, wanted, course, &order, held).await {
+        match prepare(replica, wanted, course, &order, brought).await {
             Ok(ready) => return Ok((*order, ready)),
             Err(passed) => record.passed_over(passed),
         }
