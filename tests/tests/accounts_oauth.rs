@@ -1,13 +1,15 @@
 //! Accounts whose tokens expire, over real fleets and an OAuth server that counts, rotates and fails: refreshed once by the
 //! fleet, lost by no kill, served through outages as long as they hold, given up with a reason when the login is gone.
 
+#![expect(clippy::expect_used, reason = "a suite fails by panicking")]
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use waybill_testkit::upstream::{Issuer, Source, Terms, Tokens, Trouble};
-use waybill_testkit::{Chat, FleetOptions, Stream, until, wait_until};
+use waybill_testkit::{Chat, Fleet, FleetOptions, Stream, until, wait_until};
 use waybill_tests::Bench;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -302,5 +304,94 @@ async fn a_login_that_is_gone_takes_the_account_out_with_its_reason_until_the_ne
             assert!(!text.contains("accessCanary") && !text.contains("refreshCanary"), "{}: {text}", message.subject);
         }
     }
+    bench.fleet.stop().await;
+}
+
+/// Runs the command line on a fleet; it must succeed. Gives what it printed.
+async fn cli(bench: &Bench, args: &[&str]) -> String {
+    let mut command = tokio::process::Command::new(Fleet::binary());
+    command.args(args).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    command.env("WAYBILL_ADMIN_URL", bench.admin().url()).env("WAYBILL_ADMIN_TOKEN", bench.admin().token());
+    let output = tokio::time::timeout(SOON, command.output()).await.expect("it ends").expect("it runs");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{args:?}: {out}\n{err}");
+    out.into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_manifest_makes_a_pool_and_leaves_the_tokens_alone_that_an_account_was_refreshed_to() {
+    let bench = bench(1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (login, file) = (folder.path().join("plan.json"), folder.path().join("pool.toml"));
+    // It says that it has nearly expired, so that it is refreshed at once.
+    let tokens = issuer(&bench).login("plan", Terms::default());
+    std::fs::write(&login, token_file(&bench, &tokens, 1).to_string()).expect("a file");
+    bench.upstream.set_source("plan", Source::default().with_login("plan").saying("from the plan"));
+    let url = bench.upstream.base_url("plan");
+    let manifest = |weight: u32| {
+        format!(
+            "[[accounts]]\nname = \"plan\"\nbase_url = \"{url}\"\nallow_private = true\ncredential_file = \"plan.json\"\n\
+             models = [\"{MODEL}\"]\ngroups = [\"default\"]\npriority = 10\nweight = {weight}\n\
+             limits = {{ max_concurrent = 5 }}\nsession_window = {{ usd = 5 }}\n\n\
+             [[prices]]\nmodel = \"{MODEL}\"\ninput_usd = 3\noutput_usd = 15\n"
+        )
+    };
+    let write = |text: String| std::fs::write(&file, text).expect("a file");
+    let path = file.to_str().expect("a path");
+    write(manifest(1));
+    let tried = cli(&bench, &["apply", path, "--dry-run"]).await;
+    assert!(tried.contains("+ account plan created") && tried.contains("+ price m created"), "{tried}");
+    assert!(!tried.contains(&tokens.access), "a login is never shown: {tried}");
+    let applied = cli(&bench, &["apply", path]).await;
+    assert!(applied.contains("2 changes made"), "{applied}");
+    bench.configured().await;
+    refreshed(&bench, 1).await;
+    told(&bench, "credential_refreshed").await;
+    wait_until(SOON, "the refreshed token serves", async || {
+        let said = said(&bench, 1).await;
+        until(said == "from the plan", || said.clone())
+    })
+    .await;
+    let present = || async { bench.admin().source(ACCOUNT).await["token"].clone() };
+    let kept = wait_until(SOON, "the admin role has it, too", async || {
+        let token = present().await;
+        until(token["expired"] == false, || format!("{token}")).map(|()| token)
+    })
+    .await;
+
+    // The same file is the same login, whatever became of it; what else changes leaves it alone.
+    let again = cli(&bench, &["apply", path]).await;
+    assert!(again.contains("nothing to change"), "{again}");
+    write(manifest(2));
+    let edited = cli(&bench, &["apply", path]).await;
+    assert!(edited.contains("weight: 1 → 2") && !edited.contains("credential"), "{edited}");
+    bench.configured().await;
+    assert_eq!(present().await, kept);
+    assert_eq!(said(&bench, 2).await, "from the plan");
+
+    // Another login is another one.
+    let other = issuer(&bench).login("plan", Terms::default());
+    std::fs::write(&login, token_file(&bench, &other, 3_600).to_string()).expect("a file");
+    let edited = cli(&bench, &["apply", path]).await;
+    assert!(edited.contains("credential:") && !edited.contains(&other.access), "{edited}");
+    wait_until(SOON, "the new login is there", async || {
+        let token = present().await;
+        until(token["revision"].as_u64() > kept["revision"].as_u64(), || format!("{token}"))
+    })
+    .await;
+    wait_until(SOON, "it serves", async || {
+        let said = said(&bench, 3).await;
+        until(said == "from the plan", || said.clone())
+    })
+    .await;
+
+    // Pruning reaches accounts and prices where the manifest has such a part, and only there.
+    let pruning = "prune = true\n[[groups]]\nname = \"default\"\n";
+    write(pruning.to_owned());
+    let tried = cli(&bench, &["apply", path, "--dry-run"]).await;
+    assert!(!tried.contains("account") && !tried.contains("price"), "{tried}");
+    write(format!("accounts = []\nprices = []\n{pruning}"));
+    let pruned = cli(&bench, &["apply", path]).await;
+    assert!(pruned.contains("- account plan deleted") && pruned.contains("- price m deleted"), "{pruned}");
     bench.fleet.stop().await;
 }

@@ -7,10 +7,11 @@ use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use waybill_domain::catalog::Rejection;
-use waybill_event::config::CredentialRef;
+use waybill_event::config::{CredentialRef, Platform};
 use waybill_event::{LogTime, Source, SourceKind};
 use waybill_journal::{AppendError, Expect, Log, Record, Start, Stream};
-use waybill_secret::{Bearer, ExposeSecret, NoBearer, OauthCredential, SecretString, Shown, Vault};
+use waybill_secret::oauth::Defaults;
+use waybill_secret::{Bearer, ExposeSecret, NoBearer, OauthCredential, SecretString, Shown, TokenBody, Vault};
 
 use crate::edit::EditError;
 
@@ -154,4 +155,35 @@ pub fn checked(field: &str, credential: &SecretString) -> Result<SecretString, R
         return Err(wrong("has characters that can't be sent in a header"));
     }
     Ok(SecretString::from(text))
+}
+
+/// An account's login, read from a token file's text.
+///
+/// # Errors
+/// [`Rejection::Invalid`] about `field`, with what is wrong with it and without what it says.
+pub fn login(field: &str, text: &SecretString, platform: Platform, now: LogTime) -> Result<Credential, Rejection> {
+    match OauthCredential::import(text, defaults(platform), now.as_millis()) {
+        Ok(login) => Ok(Credential::Login(Box::new(login))),
+        Err(error) => Err(Rejection::Invalid { field: field.to_owned(), message: error.to_string() }),
+    }
+}
+
+/// What token files of a platform's own tools leave out. Its tools' client ids are public.
+const fn defaults(platform: Platform) -> Defaults<'static> {
+    match platform {
+        Platform::Claude => Defaults {
+            endpoint: Some("https://console.anthropic.com/v1/oauth/token"),
+            body: TokenBody::Json,
+            client_id: Some("9d1c250a-e61b-44d9-88ed-5944d1962f5e"),
+        },
+        Platform::Codex => Defaults {
+            endpoint: Some("https://auth.openai.com/oauth/token"),
+            body: TokenBody::Json,
+            client_id: Some("app_EMoamEEZ73f0CkXaXp7hrann"),
+        },
+        Platform::Gemini => {
+            Defaults { endpoint: Some("https://oauth2.googleapis.com/token"), body: TokenBody::Form, client_id: None }
+        }
+        Platform::Generic => Defaults { endpoint: None, body: TokenBody::Form, client_id: None },
+    }
 }

@@ -7,19 +7,18 @@ use http::StatusCode;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use waybill_domain::catalog::manifest::ModelEntry;
-use waybill_domain::catalog::{Catalog, Command, GroupRef, Rejection, account};
-use waybill_event::config::{Account, ChannelModel, Limits, Platform, ProbeSettings, SessionWindow};
-use waybill_event::{AccountId, LogTime, NanoUsd};
-use waybill_secret::oauth::Defaults;
-use waybill_secret::{OauthCredential, SecretString, TokenBody};
+use waybill_domain::catalog::manifest::{ModelEntry, Window};
+use waybill_domain::catalog::{Catalog, Command, GroupRef, account};
+use waybill_event::config::{Account, ChannelModel, Limits, Platform, ProbeSettings};
+use waybill_event::{AccountId, LogTime};
+use waybill_secret::SecretString;
 
 use super::channels::given;
 use super::named::{Act, Named, find};
 use super::view::{self, Subject};
 use super::{Answer, answer_edit};
 use crate::State;
-use crate::credentials::Credential;
+use crate::credentials::{Credential, login};
 use crate::edit::{Author, EditError, SourceWish};
 use crate::problem::Problem;
 use crate::request::{Expected, Json, because};
@@ -39,58 +38,8 @@ impl<'de> Deserialize<'de> for TokenFile {
 
 impl TokenFile {
     fn read(&self, platform: Platform, now: LogTime) -> Result<Credential, Problem> {
-        match OauthCredential::import(&self.0, defaults(platform), now.as_millis()) {
-            Ok(login) => Ok(Credential::Login(Box::new(login))),
-            Err(error) => {
-                Err(EditError::from(Rejection::Invalid { field: "credential".to_owned(), message: error.to_string() })
-                    .into())
-            }
-        }
+        Ok(login("credential", &self.0, platform, now).map_err(EditError::from)?)
     }
-}
-
-/// What token files of a platform's own tools leave out. Its tools' client ids are public.
-const fn defaults(platform: Platform) -> Defaults<'static> {
-    match platform {
-        Platform::Claude => Defaults {
-            endpoint: Some("https://console.anthropic.com/v1/oauth/token"),
-            body: TokenBody::Json,
-            client_id: Some("9d1c250a-e61b-44d9-88ed-5944d1962f5e"),
-        },
-        Platform::Codex => Defaults {
-            endpoint: Some("https://auth.openai.com/oauth/token"),
-            body: TokenBody::Json,
-            client_id: Some("app_EMoamEEZ73f0CkXaXp7hrann"),
-        },
-        Platform::Gemini => {
-            Defaults { endpoint: Some("https://oauth2.googleapis.com/token"), body: TokenBody::Form, client_id: None }
-        }
-        Platform::Generic => Defaults { endpoint: None, body: TokenBody::Form, client_id: None },
-    }
-}
-
-/// What one session may spend, as people write it.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Window {
-    usd: f64,
-    /// Five hours if nothing is said.
-    seconds: Option<u32>,
-}
-
-/// The window that subscriptions reckon in.
-const FIVE_HOURS: u32 = 5 * 3_600;
-
-impl From<Window> for SessionWindow {
-    fn from(Window { usd, seconds }: Window) -> Self {
-        Self { limit: nano_usd(usd), seconds: seconds.unwrap_or(FIVE_HOURS) }
-    }
-}
-
-/// Dollars as nano-dollars; what is no amount of money is refused as less than nothing.
-pub(super) fn nano_usd(usd: f64) -> NanoUsd {
-    let nano = (usd * 1e9).round();
-    NanoUsd(if nano.is_finite() && nano < 9e18 { nano as i64 } else { -1 })
 }
 
 /// A new account.

@@ -33,7 +33,8 @@ pub(super) async fn apply(
     Json(manifest): Json<Manifest>,
 ) -> Answer {
     let peppers = std::sync::Arc::clone(state.peppers());
-    let mut wish = ManifestWish::new(state.credentials().clone(), peppers, manifest).map_err(EditError::from)?;
+    let mut wish =
+        ManifestWish::new(state.credentials().clone(), peppers, manifest, state.now()).map_err(EditError::from)?;
     if how.dry_run {
         let catalog = state.editor().newest().await?;
         let plan = wish.rehearse(&catalog)?;

@@ -6,9 +6,9 @@ use axum::response::IntoResponse;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use waybill_domain::catalog::manifest::Usd;
 use waybill_domain::catalog::{Command, price};
 
-use super::accounts::nano_usd;
 use super::view::{self, Subject};
 use super::{Answer, answer_edit};
 use crate::State;
@@ -21,8 +21,8 @@ use crate::request::{Json, Query, because};
 pub(super) struct SetPrice {
     /// The model as upstreams call it.
     model: String,
-    input_usd: f64,
-    output_usd: f64,
+    input_usd: Usd,
+    output_usd: Usd,
     reason: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn list(Held(state): Held<State>) -> Answer {
 
 pub(super) async fn set(Held(state): Held<State>, author: Author, Json(wanted): Json<SetPrice>) -> Answer {
     let author = because(author, wanted.reason)?;
-    let (input, output) = (nano_usd(wanted.input_usd), nano_usd(wanted.output_usd));
+    let (input, output) = (wanted.input_usd.0, wanted.output_usd.0);
     let subject = Some(Subject::Price(wanted.model.clone()));
     let mut command = Command::Price(price::Command::Set { model: wanted.model, input, output });
     answer_edit(&state, &author, &mut command, StatusCode::OK, subject).await

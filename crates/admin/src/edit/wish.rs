@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use waybill_domain::catalog::manifest::{IssuedToken, Manifest, Plan, Supplies, plan};
-use waybill_domain::catalog::{Catalog, Command, Rejection, account, channel, decide};
-use waybill_event::Source;
+use waybill_domain::catalog::manifest::{IssuedToken, Manifest, Plain, Plan, SourceCredential, Supplies, plan};
+use waybill_domain::catalog::{Catalog, Command, Rejection, SourceEntity, account, channel, decide};
 use waybill_event::config::{ConfigChange, CredentialRef};
+use waybill_event::{LogTime, Source};
 use waybill_secret::{Peppers, SecretString, Token, TokenKind};
 
 use super::{EditError, addresses, tried};
-use crate::credentials::{Credential, Credentials, checked};
+use crate::credentials::{Credential, Credentials, checked, login};
 use crate::tokens;
 
 /// Something that can be decided on a catalogue.
@@ -109,26 +109,36 @@ pub struct ManifestWish {
     credentials: Credentials,
     peppers: Arc<Peppers>,
     manifest: Manifest,
-    stored: BTreeMap<String, Stored>,
+    now: LogTime,
+    stored: BTreeMap<Source, CredentialRef>,
     tokens: BTreeMap<String, (Token, IssuedToken)>,
     planned: Plan,
 }
 
 impl ManifestWish {
-    /// A manifest; its credentials are sealed by `credentials`, the tokens of its new keys hashed with `peppers`.
+    /// A manifest; its credentials are sealed by `credentials`, the tokens of its new keys hashed with `peppers`. What its
+    /// logins say of their ends is reckoned from `now`.
     ///
     /// # Errors
     /// [`Rejection::Invalid`] where it asks for what only the command line can do.
-    pub fn new(credentials: Credentials, peppers: Arc<Peppers>, manifest: Manifest) -> Result<Self, Rejection> {
-        for (i, entry) in manifest.channels.iter().enumerate() {
-            if entry.credential_env.is_some() {
-                let field = format!("channels/{i}/credential_env");
+    pub fn new(
+        credentials: Credentials,
+        peppers: Arc<Peppers>,
+        manifest: Manifest,
+        now: LogTime,
+    ) -> Result<Self, Rejection> {
+        let channels = manifest.channels.iter().map(|entry| &entry.credential_env).enumerate();
+        let accounts = manifest.accounts.iter().flatten().map(|entry| &entry.credential_env).enumerate();
+        let all = channels.map(|entry| ("channels", entry)).chain(accounts.map(|entry| ("accounts", entry)));
+        for (list, (i, variable)) in all {
+            if variable.is_some() {
+                let field = format!("{list}/{i}/credential_env");
                 let message = "is read by the command line, which sends it as credential".to_owned();
                 return Err(Rejection::Invalid { field, message });
             }
         }
         let (stored, tokens) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { credentials, peppers, manifest, stored, tokens, planned: Plan::default() })
+        Ok(Self { credentials, peppers, manifest, now, stored, tokens, planned: Plan::default() })
     }
 
     /// The plan that was decided last.
@@ -149,21 +159,37 @@ impl ManifestWish {
     pub fn rehearse(&mut self, catalog: &Catalog) -> Result<&Plan, EditError> {
         let mut supplies = self.tokens(catalog)?;
         for wanted in self.manifest.credentials(catalog) {
-            let credential = SecretString::from(wanted.credential.expose());
-            let credential = Credential::Key(checked("credential", &credential)?);
-            let fingerprint = self.credentials.fingerprint(&credential);
-            let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
-            let shown = held.unwrap_or(CredentialRef { revision: u64::MAX, fingerprint });
-            supplies.credentials.insert(wanted.name.to_owned(), shown);
+            let fingerprint = self.credentials.fingerprint(&self.read(&wanted)?);
+            let held = wanted.held.clone().filter(|held| held.fingerprint == fingerprint);
+            supply(&mut supplies, &wanted, held.unwrap_or(CredentialRef { revision: u64::MAX, fingerprint }));
         }
         let planned = plan(catalog, &self.manifest, &supplies)?;
         let changes: Vec<ConfigChange> = planned.steps.iter().map(|step| step.change.clone()).collect();
         addresses::check(catalog, &changes, |entity| {
-            let entry = self.manifest.channels.iter().position(|entry| entry.name == entity.name());
-            entry.map_or_else(|| "base_url".to_owned(), |i| format!("channels/{i}/base_url"))
+            let name = entity.name();
+            let (list, entry) = match entity {
+                SourceEntity::Channel(_) => {
+                    ("channels", self.manifest.channels.iter().position(|entry| entry.name.trim() == name))
+                }
+                SourceEntity::Account(_) => {
+                    let mut accounts = self.manifest.accounts.iter().flatten();
+                    ("accounts", accounts.position(|entry| entry.name.trim() == name))
+                }
+            };
+            entry.map_or_else(|| "base_url".to_owned(), |i| format!("{list}/{i}/base_url"))
         })?;
         self.planned = planned;
         Ok(&self.planned)
+    }
+
+    /// A credential, checked as where it is given alone.
+    fn read(&self, wanted: &SourceCredential<'_>) -> Result<Credential, Rejection> {
+        match wanted.plain {
+            Plain::Key(key) => Ok(Credential::Key(checked(&wanted.field, &SecretString::from(key.expose()))?)),
+            Plain::Login(platform, plain) => {
+                login(&wanted.field, &SecretString::from(plain.expose()), platform, self.now)
+            }
+        }
     }
 
     fn tokens(&mut self, catalog: &Catalog) -> Result<Supplies, EditError> {
@@ -188,20 +214,29 @@ impl Wish for ManifestWish {
         self.rehearse(catalog)?;
         let mut supplies = self.tokens(catalog)?;
         for wanted in self.manifest.credentials(catalog) {
-            let key = checked("credential", &SecretString::from(wanted.credential.expose()))?;
-            let (source, credential) = (Source::from(wanted.id), Credential::Key(key));
+            let credential = self.read(&wanted)?;
             let fingerprint = self.credentials.fingerprint(&credential);
-            let held = wanted.held.filter(|held| held.fingerprint == fingerprint);
-            let before = self.stored.remove(wanted.name).flatten().filter(|(sealed_for, _)| *sealed_for == source);
+            // The login that was imported last stays, with the tokens it was refreshed to.
+            let held = wanted.held.clone().filter(|held| held.fingerprint == fingerprint);
+            let before = self.stored.get(&wanted.source).filter(|stored| stored.fingerprint == fingerprint);
             let stored = match (held, before) {
                 (Some(held), _) => held,
-                (None, Some((_, stored))) => stored,
-                (None, None) => self.credentials.store(source, &credential).await?,
+                (None, Some(stored)) => stored.clone(),
+                (None, None) => self.credentials.store(wanted.source, &credential).await?,
             };
-            self.stored.insert(wanted.name.to_owned(), Some((source, stored.clone())));
-            supplies.credentials.insert(wanted.name.to_owned(), stored);
+            self.stored.insert(wanted.source, stored.clone());
+            supply(&mut supplies, &wanted, stored);
         }
         self.planned = plan(catalog, &self.manifest, &supplies)?;
         Ok(self.planned.steps.iter().map(|step| step.change.clone()).collect())
     }
+}
+
+/// Puts a credential that is sealed with what the plan is made of.
+fn supply(supplies: &mut Supplies, wanted: &SourceCredential<'_>, sealed: CredentialRef) {
+    let of = match wanted.plain {
+        Plain::Key(_) => &mut supplies.credentials,
+        Plain::Login(..) => &mut supplies.logins,
+    };
+    of.insert(wanted.name.to_owned(), sealed);
 }

@@ -211,7 +211,7 @@ const SESSION_S: std::ops::RangeInclusive<u32> = 60..=7 * 86_400;
 
 pub(super) fn session_window(window: SessionWindow) -> Result<SessionWindow, Rejection> {
     if window.limit <= NanoUsd(0) {
-        return Err(Rejection::invalid("session_window/limit", "must be more than $0"));
+        return Err(Rejection::invalid("session_window/usd", "must be more than $0"));
     }
     if !SESSION_S.contains(&window.seconds) {
         let (least, most) = (SESSION_S.start(), SESSION_S.end());

@@ -2,7 +2,7 @@
 //! fingerprint is shown.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use waybill_event::config::{Change, ConfigChange, Entity};
 
 use super::Catalog;
@@ -67,7 +67,25 @@ fn compare(old: &Map<String, Value>, new: &Map<String, Value>) -> Vec<FieldDiff>
 fn shown(field: &str, value: &Value) -> Value {
     match field {
         "credential" => value.get("fingerprint").cloned().unwrap_or(Value::Null),
+        // Money as people write it.
+        "session_window" => json!({"usd": dollars(value.get("limit")), "seconds": value.get("seconds")}),
         _ => value.clone(),
+    }
+}
+
+fn dollars(nano: Option<&Value>) -> Value {
+    nano.and_then(Value::as_f64).map_or(Value::Null, |nano| (nano / 1e9).into())
+}
+
+/// A field of a price, with its amounts as people write them.
+fn in_dollars(diff: FieldDiff) -> FieldDiff {
+    match diff.field.as_str() {
+        "input" | "output" => FieldDiff {
+            field: format!("{}_usd", diff.field),
+            old: diff.old.map(|nano| dollars(Some(&nano))),
+            new: diff.new.map(|nano| dollars(Some(&nano))),
+        },
+        _ => diff,
     }
 }
 
@@ -99,7 +117,10 @@ pub fn of(catalog: &Catalog, change: &ConfigChange) -> Diff {
         }
         ConfigChange::Rules(c) => between(catalog.rules.get(&c.state.scope).map(AsRef::as_ref), &c.state, done),
         ConfigChange::Account(c) => between(catalog.accounts.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
-        ConfigChange::Price(c) => between(catalog.prices.get(&c.state.model).map(AsRef::as_ref), &c.state, done),
+        ConfigChange::Price(c) => {
+            let diff = between(catalog.prices.get(&c.state.model).map(AsRef::as_ref), &c.state, done);
+            Diff { name: c.state.model.clone(), fields: diff.fields.into_iter().map(in_dollars).collect(), ..diff }
+        }
         ConfigChange::Route(c) => between(catalog.routes.get(&c.state.id).map(AsRef::as_ref), &c.state, done),
     }
 }

@@ -1,19 +1,22 @@
 //! The manifest: a file that says how configuration shall be. It is declarative for what it names: a field it leaves
 //! out stays as it is (or gets the default, at creation), and what it doesn't name stays unless it asks to prune.
 
+mod credentials;
 mod plan;
 
 use std::fmt;
 
 use serde::Deserialize;
 use waybill_event::LogTime;
+use waybill_event::NanoUsd;
 use waybill_event::config::{
-    Capabilities, ChannelModel, CredentialRef, Limits, ProbeSettings, RequestOverrides, SelectorOverrides, StoredHash,
-    Target,
+    Capabilities, ChannelModel, CredentialRef, Limits, Platform, ProbeSettings, RequestOverrides, SelectorOverrides,
+    SessionWindow, StoredHash, Target,
 };
 
 use super::{Catalog, GroupRef};
 
+pub use credentials::{Plain, SourceCredential};
 pub use plan::{Plan, Step, plan};
 
 /// Most changes that one manifest may make: they are appended as one batch.
@@ -38,11 +41,35 @@ impl fmt::Debug for PlainCredential {
     }
 }
 
+/// An account's login in plain text, on its way to be sealed: a token file's object, or an access token alone. It can't be
+/// printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct PlainLogin(serde_json::Value);
+
+impl PlainLogin {
+    /// The login as a token file, for sealing and for nothing else.
+    #[must_use]
+    pub fn expose(&self) -> String {
+        match &self.0 {
+            token @ serde_json::Value::String(_) => format!("{{\"access_token\":{token}}}"),
+            file => file.to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for PlainLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlainLogin(..)")
+    }
+}
+
 /// How configuration shall be.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Whether channels, keys, routes and groups that aren't named here are deleted, and policies emptied.
+    /// Whether channels, keys, routes and groups that aren't named here are deleted, and policies emptied. Accounts and
+    /// prices only where the manifest has such a part: a login that was deleted can't be had again.
     #[serde(default)]
     pub prune: bool,
     /// Groups.
@@ -51,6 +78,10 @@ pub struct Manifest {
     /// Channels.
     #[serde(default)]
     pub channels: Vec<ChannelEntry>,
+    /// Accounts; nothing is said of them where this is absent.
+    pub accounts: Option<Vec<AccountEntry>>,
+    /// Prices; nothing is said of them where this is absent.
+    pub prices: Option<Vec<PriceEntry>>,
     /// Client keys; one that doesn't exist is issued.
     #[serde(default)]
     pub keys: Vec<KeyEntry>,
@@ -197,6 +228,84 @@ pub struct ChannelEntry {
     pub enabled: Option<bool>,
 }
 
+/// An account, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccountEntry {
+    /// Its name.
+    pub name: String,
+    /// The service it is a login of. That of an account that exists can't be another.
+    pub platform: Option<Platform>,
+    /// Where that is; needed for an account that doesn't exist yet.
+    pub base_url: Option<String>,
+    /// Its login. One with the access token that was imported last is the same one, whatever tokens it was refreshed to.
+    pub credential: Option<PlainLogin>,
+    /// The environment variable that holds its login; read by the command line and sent as `credential`.
+    pub credential_env: Option<String>,
+    /// All models it offers.
+    pub models: Option<Vec<ModelEntry>>,
+    /// All groups it serves.
+    pub groups: Option<Vec<GroupRef>>,
+    /// Its tier.
+    pub priority: Option<i32>,
+    /// Its share within the tier.
+    pub weight: Option<u32>,
+    /// All its limits.
+    pub limits: Option<Limits>,
+    /// What one session may spend on it; 0 dollars are no window.
+    pub session_window: Option<Window>,
+    /// Whether addresses of private networks are allowed.
+    pub allow_private: Option<bool>,
+    /// All of how upkeep asks it of its own accord.
+    pub probe: Option<ProbeSettings>,
+    /// Whether it may serve.
+    pub enabled: Option<bool>,
+}
+
+/// What one session may spend, as people write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// In dollars.
+    pub usd: Usd,
+    /// Within so many seconds; five hours if nothing is said.
+    pub seconds: Option<u32>,
+}
+
+/// The window that subscriptions reckon in, in seconds.
+const FIVE_HOURS: u32 = 5 * 3_600;
+
+impl From<Window> for SessionWindow {
+    fn from(Window { usd, seconds }: Window) -> Self {
+        Self { limit: usd.0, seconds: seconds.unwrap_or(FIVE_HOURS) }
+    }
+}
+
+/// An amount that is written in dollars. What is no amount of money is less than nothing, which everything refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "f64")]
+pub struct Usd(pub NanoUsd);
+
+impl From<f64> for Usd {
+    #[expect(clippy::cast_possible_truncation, reason = "it is finite and within bounds")]
+    fn from(usd: f64) -> Self {
+        let nano = (usd * 1e9).round();
+        Self(NanoUsd(if nano.is_finite() && nano < 9e18 { nano as i64 } else { -1 }))
+    }
+}
+
+/// What a model costs, by its name at the upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceEntry {
+    /// The model as upstreams call it.
+    pub model: String,
+    /// A million tokens of prompts, in dollars.
+    pub input_usd: Usd,
+    /// A million tokens of answers, in dollars.
+    pub output_usd: Usd,
+}
+
 /// A client key, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -231,6 +340,8 @@ pub struct IssuedToken {
 pub struct Supplies {
     /// Credentials of channels that the manifest gives one, by the channel's name.
     pub credentials: std::collections::BTreeMap<String, CredentialRef>,
+    /// Logins of accounts that the manifest gives one, by the account's name.
+    pub logins: std::collections::BTreeMap<String, CredentialRef>,
     /// Tokens of keys that don't exist yet, by the key's name.
     pub tokens: std::collections::BTreeMap<String, IssuedToken>,
 }
@@ -240,37 +351,6 @@ impl Manifest {
     pub fn new_keys<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a str> {
         self.keys.iter().map(|entry| entry.name.trim()).filter(|name| catalog.key_named(name).is_none())
     }
-
-    /// The id that each channel with a credential has or, in the order of the manifest, will get.
-    #[must_use]
-    pub fn credentials<'a>(&'a self, catalog: &Catalog) -> Vec<ChannelCredential<'a>> {
-        let mut next = catalog.next_channel_id().get();
-        let mut found = Vec::new();
-        for entry in &self.channels {
-            let name = entry.name.trim();
-            let existing = catalog.channel_named(name);
-            let id = existing.map_or(next, |channel| channel.id.get());
-            next += u64::from(existing.is_none());
-            if let Some(credential) = &entry.credential {
-                let held = existing.and_then(|channel| channel.credential.clone());
-                found.push(ChannelCredential { name, id: waybill_event::ChannelId::new(id), credential, held });
-            }
-        }
-        found
-    }
-}
-
-/// A credential of a manifest, with the channel it is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChannelCredential<'a> {
-    /// The channel's name.
-    pub name: &'a str,
-    /// The id it has or will get: part of what the credential is sealed for.
-    pub id: waybill_event::ChannelId,
-    /// The credential.
-    pub credential: &'a PlainCredential,
-    /// What the channel holds now. Where the fingerprints are equal this is to be supplied again.
-    pub held: Option<CredentialRef>,
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use super::Usage;
 use super::api::Api;
-use super::credential::{from_env, from_file};
+use super::credential::{from_env, from_file, login};
 use super::named::Named;
 use super::offer::Offer;
 use super::output::{Table, inner, list, member};
@@ -154,11 +153,7 @@ impl Settings {
             (None, None) => None,
         };
         if let Some(tokens) = tokens {
-            let text = tokens.expose_secret().trim();
-            // An access token alone isn't JSON.
-            let read = if text.starts_with('{') { serde_json::from_str(text) } else { Ok(Value::from(text)) };
-            let read = read.map_err(|_| Usage("the token file is no JSON object".to_owned()))?;
-            body.insert("credential".to_owned(), read);
+            body.insert("credential".to_owned(), login(&tokens)?);
         }
         self.reason.put(body);
         Ok(())

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Usage;
 use super::api::Api;
-use super::credential::{from_env, from_file};
+use super::credential::{from_env, from_file, login};
 use super::document;
 use super::output::{list, member, plain};
 
@@ -37,10 +37,11 @@ impl Apply {
             out.line(&told(step))?;
         }
         let position = member(&answer, "position");
+        let changes = if steps.len() == 1 { "change" } else { "changes" };
         match (steps.len(), self.dry_run) {
             (0, _) => out.line(&format!("nothing to change, as of position {position}"))?,
-            (n, true) => out.line(&format!("{n} changes, not made: this was a dry run at position {position}"))?,
-            (n, false) => out.line(&format!("{n} changes made, up to position {position}"))?,
+            (n, true) => out.line(&format!("{n} {changes}, not made: this was a dry run at position {position}"))?,
+            (n, false) => out.line(&format!("{n} {changes} made, up to position {position}"))?,
         }
         let tokens = answer.get("tokens").and_then(Value::as_object);
         for (name, token) in tokens.into_iter().flatten() {
@@ -52,20 +53,26 @@ impl Apply {
 
 /// Reads the credentials that the manifest names by variable or file; the API takes only the credentials themselves.
 fn supply_credentials(manifest: &mut Value, folder: Option<&Path>) -> anyhow::Result<()> {
-    let channels = manifest.get_mut("channels").and_then(Value::as_array_mut);
-    for channel in channels.into_iter().flatten().filter_map(Value::as_object_mut) {
-        let variable = channel.remove("credential_env");
-        let file = channel.remove("credential_file");
-        let credential = match (variable, file) {
-            (Some(Value::String(name)), None) => from_env(&name)?,
-            (None, Some(Value::String(path))) => from_file(&folder.unwrap_or(Path::new(".")).join(path))?,
-            (None, None) => continue,
-            (Some(_), _) | (None, Some(_)) => {
-                let message = "a channel's credential_env or credential_file must be one text";
-                return Err(Usage(message.to_owned()).into());
-            }
-        };
-        channel.insert("credential".to_owned(), credential.expose_secret().into());
+    for list in ["channels", "accounts"] {
+        let entries = manifest.get_mut(list).and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let variable = entry.remove("credential_env");
+            let file = entry.remove("credential_file");
+            let credential = match (variable, file) {
+                (Some(Value::String(name)), None) => from_env(&name)?,
+                (None, Some(Value::String(path))) => from_file(&folder.unwrap_or(Path::new(".")).join(path))?,
+                (None, None) => continue,
+                (Some(_), _) | (None, Some(_)) => {
+                    let message = format!("in {list}, credential_env or credential_file must be one text");
+                    return Err(Usage(message).into());
+                }
+            };
+            let plain = match list {
+                "accounts" => login(&credential)?,
+                _ => credential.expose_secret().into(),
+            };
+            entry.insert("credential".to_owned(), plain);
+        }
     }
     Ok(())
 }
@@ -114,6 +121,13 @@ mod tests {
         let mut manifest = json!({"channels": [{"name": "a", "credential_file": "key"}, {"name": "b"}]});
         supply_credentials(&mut manifest, Some(folder.path())).unwrap();
         assert_eq!(manifest, json!({"channels": [{"name": "a", "credential": "sk-1"}, {"name": "b"}]}));
+        std::fs::write(folder.path().join("login.json"), r#"{"access_token": "at"}"#).unwrap();
+        let accounts = [("login.json", json!({"access_token": "at"})), ("key", json!("sk-1"))];
+        for (file, login) in accounts {
+            let mut manifest = json!({"accounts": [{"name": "a", "credential_file": file}]});
+            supply_credentials(&mut manifest, Some(folder.path())).unwrap();
+            assert_eq!(manifest, json!({"accounts": [{"name": "a", "credential": login}]}));
+        }
         let mut manifest = json!({"channels": [{"name": "a", "credential_env": "WAYBILL_TEST_NO_SUCH_VARIABLE"}]});
         let error = supply_credentials(&mut manifest, None).unwrap_err();
         assert!(error.to_string().contains("WAYBILL_TEST_NO_SUCH_VARIABLE"));

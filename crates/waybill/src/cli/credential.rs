@@ -49,6 +49,14 @@ pub(super) fn from_file(path: &std::path::Path) -> anyhow::Result<SecretString> 
     Ok(SecretString::from(text.trim().to_owned()))
 }
 
+/// An account's login as the API takes it: a token file's object, or the text of an access token alone.
+pub(super) fn login(read: &SecretString) -> Result<Value, Usage> {
+    let text = read.expose_secret().trim();
+    let login = if text.starts_with('{') { serde_json::from_str(text) } else { Ok(Value::from(text)) };
+    // What a reader of JSON says may quote the text.
+    login.map_err(|_| Usage("the token file is no JSON object".to_owned()))
+}
+
 impl Credential {
     /// Puts the credential into a body, if one is given.
     pub(super) fn put(&self, body: &mut Map<String, Value>) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The steps from the catalogue to the manifest, each decided on a scratch copy in which the earlier ones are folded.
 
+mod accounts;
 mod prune;
 
 use waybill_event::ConfigPosition;
@@ -40,6 +41,10 @@ pub fn plan(catalog: &Catalog, manifest: &Manifest, supplies: &Supplies) -> Resu
     }
     unique("groups", manifest.groups.iter().map(|entry| entry.name.as_str()))?;
     unique("channels", manifest.channels.iter().map(|entry| entry.name.as_str()))?;
+    let accounts = manifest.accounts.as_deref().unwrap_or_default();
+    let prices = manifest.prices.as_deref().unwrap_or_default();
+    unique("accounts", accounts.iter().map(|entry| entry.name.as_str()))?;
+    unique("prices", prices.iter().map(|entry| entry.model.as_str()))?;
     unique("keys", manifest.keys.iter().map(|entry| entry.name.as_str()))?;
     unique("routes", manifest.routes.iter().map(|entry| entry.name.as_str()))?;
     let mut planner = Planner { scratch: catalog.clone(), supplies, steps: Vec::new() };
@@ -48,6 +53,12 @@ pub fn plan(catalog: &Catalog, manifest: &Manifest, supplies: &Supplies) -> Resu
     }
     for (i, entry) in manifest.channels.iter().enumerate() {
         within("channels", i, planner.channel(entry))?;
+    }
+    for (i, entry) in accounts.iter().enumerate() {
+        within("accounts", i, planner.account(entry))?;
+    }
+    for (i, entry) in prices.iter().enumerate() {
+        within("prices", i, planner.price(entry))?;
     }
     for (i, entry) in manifest.keys.iter().enumerate() {
         within("keys", i, planner.key(entry))?;
@@ -74,7 +85,8 @@ fn unique<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Re
     let mut seen = std::collections::HashSet::new();
     for (i, name) in names.enumerate() {
         if !seen.insert(name.trim()) {
-            return Err(Rejection::invalid(format!("{list}/{i}/name"), format!("{name:?} is named twice")));
+            let field = if list == "prices" { "model" } else { "name" };
+            return Err(Rejection::invalid(format!("{list}/{i}/{field}"), format!("{name:?} is named twice")));
         }
     }
     Ok(())

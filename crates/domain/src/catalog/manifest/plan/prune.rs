@@ -6,7 +6,7 @@ use std::sync::Arc;
 use waybill_event::config::{PolicyScope, RequestOverrides, SelectorOverrides};
 
 use super::{Manifest, Planner};
-use crate::catalog::{Command, Rejection, channel, group, key, policy, route};
+use crate::catalog::{Command, Rejection, account, channel, group, key, policy, price, route};
 
 impl Planner<'_> {
     /// Deletes what isn't named; groups last, when nothing refers to them any more.
@@ -26,6 +26,18 @@ impl Planner<'_> {
         }
         for id in unnamed(&self.scratch.channels, &channels, |channel| &channel.name) {
             self.run(&Command::Channel(channel::Command::Delete { id, expected: None }))?;
+        }
+        if let Some(entries) = &manifest.accounts {
+            let accounts = names(entries.iter().map(|entry| entry.name.as_str()).collect());
+            for id in unnamed(&self.scratch.accounts, &accounts, |account| &account.name) {
+                self.run(&Command::Account(account::Command::Delete { id, expected: None }))?;
+            }
+        }
+        if let Some(entries) = &manifest.prices {
+            let named = |model: &String| entries.iter().any(|entry| entry.model.trim() == model);
+            for model in self.scratch.prices.keys().filter(|model| !named(model)).cloned().collect::<Vec<_>>() {
+                self.run(&Command::Price(price::Command::Clear { model }))?;
+            }
         }
         self.prune_routes(&routes)?;
         for id in unnamed(&self.scratch.groups, &groups, |group| &group.name) {
