@@ -36,8 +36,10 @@ struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
 impl Edits {
     fn model(&mut self, body: &[u8], span: Range<usize>, model: &str) {
-        let value = serde_json::Value::from(model).to_string().into_bytes();
-        self.put(body, span, value);
+        // A string can always be written.
+        if let Ok(value) = serde_json::to_vec(model) {
+            self.put(body, span, value);
+        }
     }
 
     fn usage(&mut self, body: &[u8], layout: &Layout) {

@@ -429,7 +429,7 @@ impl Parts<'_> {
             group: self.authorised.group.id,
             protocol: Protocol::OpenaiChat,
             client_model: wanted.client_model.clone(),
-            model: course.model().to_string(),
+            model: String::from(&*course.model()),
             route: course.wish().route.route,
             needs: wanted.needs.named().into_vec(),
             stream: wanted.stream,

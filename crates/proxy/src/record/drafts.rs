@@ -75,8 +75,8 @@ impl Story {
         let order = &running.order;
         let started = AttemptStarted {
             attempt: order.attempt,
-            model: running.model.to_string(),
-            upstream_model: order.candidate.upstream_model.to_string(),
+            model: String::from(&*running.model),
+            upstream_model: String::from(&*order.candidate.upstream_model),
             why: order.why,
             priority: order.candidate.priority,
             place: order.candidate.place,
@@ -93,8 +93,8 @@ impl Story {
     pub(super) fn attempt_finished(&self, running: &Running, now: Duration) -> AttemptFinished {
         AttemptFinished {
             attempt: running.order.attempt,
-            model: running.model.to_string(),
-            upstream_model: running.order.candidate.upstream_model.to_string(),
+            model: String::from(&*running.model),
+            upstream_model: String::from(&*running.order.candidate.upstream_model),
             kind: FailureKind::Success,
             rule: "local/success@v1".to_owned(),
             status: None,
@@ -115,7 +115,7 @@ impl Story {
 
     pub(super) fn outcome(&mut self, outcome: &Outcome, used: Revisions, usage: Option<Usage>) -> Draft {
         let body = SourceOutcome {
-            upstream_model: outcome.candidate.upstream_model.to_string(),
+            upstream_model: String::from(&*outcome.candidate.upstream_model),
             kind: outcome.kind,
             source_health: outcome.source_health,
             model_health: outcome.model_health,
@@ -148,7 +148,7 @@ impl Story {
             kind,
             credential_revision: running.credential_revision,
             base_url_revision: running.entity.revisions().base_url,
-            upstream_model: Some(running.order.candidate.upstream_model.to_string()),
+            upstream_model: Some(String::from(&*running.order.candidate.upstream_model)),
             rule: None,
             message: None,
         };
@@ -163,7 +163,7 @@ pub(super) fn is_of_model(opening: &str) -> bool {
 
 fn scope(running: &Running, opening: &str) -> Scope {
     let candidate = &running.order.candidate;
-    let model = is_of_model(opening).then(|| candidate.upstream_model.to_string());
+    let model = is_of_model(opening).then(|| String::from(&*candidate.upstream_model));
     Scope { source: candidate.source.source, model }
 }
 
