@@ -369,6 +369,13 @@ async fn a_manifest_makes_a_pool_and_leaves_the_tokens_alone_that_an_account_was
     assert_eq!(present().await, kept);
     assert_eq!(said(&bench, 2).await, "from the plan");
 
+    let exported = cli(&bench, &["export"]).await;
+    assert!(exported.contains("session_window") && !exported.contains(&tokens.access), "{exported}");
+    write(exported);
+    let again = cli(&bench, &["apply", path]).await;
+    assert!(again.contains("nothing to change"), "what is exported is what is there: {again}");
+    write(manifest(2));
+
     // Another login is another one.
     let other = issuer(&bench).login("plan", Terms::default());
     std::fs::write(&login, token_file(&bench, &other, 3_600).to_string()).expect("a file");

@@ -163,6 +163,10 @@ async fn a_manifest_is_tried_and_applied_as_a_whole() {
     // The same again changes nothing; one wrong entry changes nothing either.
     let again = cli.ok(&["apply", "waybill.toml"]).await;
     assert!(again.contains("nothing to change"), "{again}");
+    let exported = cli.ok(&["export"]).await;
+    std::fs::write(folder.path().join("exported.toml"), &exported).expect("a file");
+    let again = cli.ok(&["apply", "exported.toml"]).await;
+    assert!(again.contains("nothing to change"), "{again}\n{exported}");
     let wrong = manifest.replace("name = \"team\"\n\n", "name = \"new-team\"\n\n[[groups]]\nname = \"team\"\n\n")
         + "\n[[channels]]\nname = \"b\"\nbase_url = \"ftp://nowhere\"\n";
     std::fs::write(folder.path().join("wrong.toml"), wrong).expect("a file");

@@ -11,6 +11,7 @@ mod config_history;
 mod connection;
 mod credential;
 mod document;
+mod export;
 mod group;
 mod history;
 mod key;
@@ -63,6 +64,8 @@ pub enum Client {
     Price(At<price::Price>),
     /// Make configuration what a file says, in one step.
     Apply(With<apply::Apply>),
+    /// Write a manifest of what is configured, without credentials.
+    Export(With<export::Export>),
     /// Tell what happened to a request, and why.
     History(With<history::History>),
     /// List requests, newest first.
@@ -136,6 +139,7 @@ impl Client {
             Self::Policy(At { connection, command }) => command.run(&connection.open()?).await,
             Self::Rules(command) => command.run().await,
             Self::Apply(With { connection, command }) => command.run(&connection.open()?).await,
+            Self::Export(With { connection, command }) => command.run(&connection.open()?).await,
             Self::History(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Requests(With { connection, command }) => command.run(&connection.open()?).await,
             Self::Tail(With { connection, command }) => command.run(&connection.open()?).await,
