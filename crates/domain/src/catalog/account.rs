@@ -238,6 +238,19 @@ mod tests {
     }
 
     #[test]
+    fn a_name_cannot_be_taken_for_an_id() {
+        let catalog = Catalog::default();
+        let create =
+            |name: &str| decide(&catalog, &Command::Create(Box::new(New::at(name, Platform::Codex, "http://u"))));
+        for name in ["7", " 007 ", "account:7", "channel.3"] {
+            assert!(create(name).is_err(), "{name}");
+        }
+        for name in ["7a", "account:a", "a:7", "-7", "☃"] {
+            assert!(create(name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn edits_change_what_they_name_and_a_new_address_has_a_new_revision() {
         let mut catalog = Catalog::default();
         fold(&mut catalog, &Any::Account(Command::Create(Box::new(New::at("a", Platform::Codex, "http://u")))));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use url::Url;
 use waybill_event::config::{Capabilities, ChannelModel, CheckBy, Limits, ProbeSettings, SessionWindow, Target};
-use waybill_event::{GroupId, NanoUsd};
+use waybill_event::{GroupId, NanoUsd, Source};
 
 use super::command::Rejection;
 use super::{Catalog, GroupRef};
@@ -37,6 +37,10 @@ pub(super) fn name(field: &str, text: &str) -> Result<String, Rejection> {
     // Paths of the API can't hold them.
     if matches!(text, "." | "..") {
         return Err(Rejection::invalid(field, "can't be . or ..: it couldn't be named in a path"));
+    }
+    // Whoever names an id must not get what is called like it, nor the other way round.
+    if text.parse::<u64>().is_ok() || text.parse::<Source>().is_ok() {
+        return Err(Rejection::invalid(field, "can't be a number or a source's id: what has that id would be meant"));
     }
     Ok(text.to_owned())
 }
@@ -209,9 +213,12 @@ pub(super) const LIMIT: u32 = 10_000;
 /// Shortest and longest window of a session's spending, in seconds.
 const SESSION_S: std::ops::RangeInclusive<u32> = 60..=7 * 86_400;
 
+/// Most that a session may be allowed to spend: a million dollars.
+const SESSION_MOST: NanoUsd = NanoUsd(1_000_000 * 1_000_000_000);
+
 pub(super) fn session_window(window: SessionWindow) -> Result<SessionWindow, Rejection> {
-    if window.limit <= NanoUsd(0) {
-        return Err(Rejection::invalid("session_window/usd", "must be more than $0"));
+    if !(NanoUsd(1)..=SESSION_MOST).contains(&window.limit) {
+        return Err(Rejection::invalid("session_window/usd", "must be more than $0 and at most $1,000,000"));
     }
     if !SESSION_S.contains(&window.seconds) {
         let (least, most) = (SESSION_S.start(), SESSION_S.end());

@@ -34,7 +34,7 @@ pub(super) fn decide(catalog: &Catalog, command: &Command) -> Result<Vec<ConfigC
     match command {
         Command::Set { model, input, output } => {
             check::model("model", model)?;
-            for (field, price) in [("input", *input), ("output", *output)] {
+            for (field, price) in [("input_usd", *input), ("output_usd", *output)] {
                 if !(NanoUsd(0)..=MOST).contains(&price) {
                     return Err(Rejection::invalid(field, "must be between $0 and $1,000,000 for a million tokens"));
                 }

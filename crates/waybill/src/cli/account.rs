@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Usage;
 use super::api::Api;
 use super::credential::{from_env, from_file, login};
+use super::limits::dollars;
 use super::named::Named;
 use super::offer::Offer;
 use super::output::{Table, inner, list, member};
@@ -72,7 +73,7 @@ struct Settings {
     #[command(flatten)]
     offer: Offer,
     /// What one session may spend on it within a window, in dollars; 0 is unlimited.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
     session_usd: Option<f64>,
     /// The window, in seconds; five hours where nothing was said before.
     #[arg(long, value_name = "SECONDS", requires = "session_usd")]

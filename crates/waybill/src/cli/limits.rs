@@ -14,6 +14,12 @@ pub(crate) struct Limits {
     requests_per_minute: Option<u32>,
 }
 
+/// Reads an amount of dollars.
+pub(super) fn dollars(text: &str) -> Result<f64, String> {
+    let amount = text.parse().ok().filter(|usd: &f64| usd.is_finite() && *usd >= 0.0);
+    amount.ok_or_else(|| "an amount of dollars is expected, such as 1.50".to_owned())
+}
+
 fn limit(given: Option<u32>, held: Option<&Value>) -> Value {
     match given {
         Some(0) => Value::Null,

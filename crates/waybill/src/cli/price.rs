@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::api::Api;
+use super::limits::dollars;
 use super::output::{Table, list, member};
 use super::reason::{Reason, put};
 
@@ -24,10 +25,10 @@ pub(crate) struct Set {
     /// The model as upstreams call it.
     model: String,
     /// A million tokens of prompts, in dollars.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
     input: f64,
     /// A million tokens of answers, in dollars.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_name = "USD", value_parser = dollars)]
     output: f64,
     #[command(flatten)]
     reason: Reason,

@@ -62,12 +62,6 @@ impl Planner<'_> {
 
     pub(super) fn price(&mut self, entry: &PriceEntry) -> Result<(), Rejection> {
         let (model, input, output) = (entry.model.trim().to_owned(), entry.input_usd.0, entry.output_usd.0);
-        self.run(&Command::Price(price::Command::Set { model, input, output })).map_err(|rejection| match rejection {
-            // As the manifest calls them.
-            Rejection::Invalid { field, message } if field != "model" => {
-                Rejection::Invalid { field: format!("{field}_usd"), message }
-            }
-            other => other,
-        })
+        self.run(&Command::Price(price::Command::Set { model, input, output }))
     }
 }
