@@ -209,6 +209,12 @@ impl Live {
         self.kept.read().seen.in_use(now)
     }
 
+    /// Whether what is in use is known at this moment; not while the log is away.
+    #[must_use]
+    pub fn in_use_known(&self, now: LogTime) -> bool {
+        self.kept.read().seen.known(now)
+    }
+
     /// What sessions have spent on a source within a window that ends now.
     #[must_use]
     pub fn spent(&self, source: Source, window: Duration, limit: NanoUsd, now: LogTime) -> Spent {

@@ -124,6 +124,7 @@ pub(super) async fn show(Held(state): Held<State>, Query(parameters): Query<Para
         "at": now,
         "moves_since": since,
         "read_model": past.is_ok(),
+        "in_use_known": state.live().in_use_known(now),
         "selector_current": watch.current,
         "selector_fault": watch.fault,
     });

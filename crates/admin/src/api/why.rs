@@ -22,6 +22,9 @@ use crate::request::Query;
 /// Rows of moves of one source.
 const MOVES: u32 = 200;
 
+/// What is said while nobody tells of itself.
+const UNKNOWN: &str = "No replica tells of itself: none runs, or the log is out of reach (`waybill status`). What is in use isn't known now, and limits go by `request.on_outage`.";
+
 /// Which time is looked at.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +61,10 @@ pub(super) async fn show(
     let limits = Limits::of(&entity, &in_use);
     let spend = SessionSpend::of(&state, &entity, now);
     let mut says = says(entity.name(), &judged, &limits, spend.as_ref());
+    let known = state.live().in_use_known(now);
+    if !known {
+        says.push(UNKNOWN.to_owned());
+    }
     match &past {
         Ok(moved) => says.extend(moved.iter().map(|moved| went(moved, now.since(since)))),
         Err(_) => says
@@ -78,7 +85,7 @@ pub(super) async fn show(
         "sessions": in_use.sessions,
         "session_spend": spend,
         "moved": past.as_ref().ok(),
-        "read": {"at": now, "moves_since": since, "read_model": past.is_ok()},
+        "read": {"at": now, "moves_since": since, "read_model": past.is_ok(), "in_use_known": known},
     });
     Ok(Body(shown).into_response())
 }
@@ -101,11 +108,12 @@ fn says(name: &str, judged: &Judged, limits: &Limits, spend: Option<&SessionSpen
     }];
     let of = |most: Option<u32>| most.filter(|most| *most > 0).map_or_else(String::new, |most| format!(" of {most}"));
     if judged.standing == Standing::Serving {
-        let (in_flight, rpm) = (of(limits.max_concurrent), of(limits.requests_per_minute));
-        says.push(format!(
-            "{}{in_flight} in flight, {}{rpm} attempts within the last minute.",
-            limits.in_flight, limits.rpm_used
-        ));
+        // Without a limit attempts aren't counted.
+        let rpm = limits.requests_per_minute.filter(|most| *most > 0);
+        let rpm = rpm.map_or_else(String::new, |most| {
+            format!(", {} of {most} attempts within the last minute", limits.rpm_used)
+        });
+        says.push(format!("{}{} in flight{rpm}.", limits.in_flight, of(limits.max_concurrent)));
     }
     says.extend(judged.reasons.iter().map(|reason| format!("{}.", reason.text)));
     says.extend(spend.and_then(SessionSpend::says));

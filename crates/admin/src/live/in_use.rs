@@ -1,6 +1,7 @@
 //! How much of sources is in use over the fleet: what permits, bindings and beats tell of it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use waybill_event::{LogTime, Source, UsageWindow};
 use waybill_journal::permits::{Settings, Taken};
@@ -9,6 +10,9 @@ use waybill_journal::{Entry, Watched};
 
 /// Bindings that are counted; what comes beyond that isn't.
 const MOST_BINDINGS: usize = 200_000;
+
+/// After so long without any beat, what is in use isn't known.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// How much of one source is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +41,8 @@ pub(super) struct Seen {
     /// Attempts under way at each process that beats.
     busy: BTreeMap<String, BTreeMap<Source, u32>>,
     headroom: BTreeMap<Source, BTreeMap<String, UsageWindow>>,
+    /// When anybody last told of itself.
+    heard: Option<LogTime>,
 }
 
 impl Seen {
@@ -79,6 +85,13 @@ impl Seen {
             }
         }
         self.busy.insert(name.to_owned(), beat.report.busy);
+        self.heard = Some(now);
+    }
+
+    /// Whether what is in use is known: somebody has told of itself lately. Beats come once a second and by way of the log,
+    /// so that silence means that the log is away, or that nothing runs.
+    pub(super) fn known(&self, now: LogTime) -> bool {
+        self.heard.is_some_and(|heard| now.since(heard) <= SILENCE)
     }
 
     pub(super) fn left(&mut self, name: &str) {

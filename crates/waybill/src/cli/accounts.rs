@@ -41,6 +41,11 @@ impl Accounts {
             inner(&answer, "/read/at"),
             inner(&answer, "/read/moves_since")
         ))?;
+        if answer.pointer("/read/in_use_known") == Some(&Value::Bool(false)) {
+            out.line(
+                "no replica tells of itself: none runs, or the log is out of reach (`waybill status`); what is in use isn't known now",
+            )?;
+        }
         if answer.pointer("/read/read_model") == Some(&Value::Bool(false)) {
             out.line("the read model is away: causes, moves and last attempts can't be told now")?;
         }
@@ -73,7 +78,7 @@ fn accounts(answer: &Value) -> Table {
             member(account, "standing"),
             seconds(&member(account, "returns_at")),
             of(account, "in_flight", "max_concurrent"),
-            of(account, "rpm_used", "requests_per_minute"),
+            limited(account, "rpm_used", "requests_per_minute"),
             token(account),
             member(account, "sessions"),
             spent(account),
@@ -91,6 +96,14 @@ fn of(value: &Value, used: &str, limit: &str) -> String {
     match value.get(limit).and_then(Value::as_u64) {
         Some(limit) if limit > 0 => format!("{}/{limit}", member(value, used)),
         Some(_) | None => member(value, used),
+    }
+}
+
+/// `41/60`; nothing where there is no limit, since it isn't counted then.
+fn limited(value: &Value, used: &str, limit: &str) -> String {
+    match value.get(limit).and_then(Value::as_u64) {
+        Some(limit) if limit > 0 => format!("{}/{limit}", member(value, used)),
+        Some(_) | None => "-".to_owned(),
     }
 }
 
@@ -163,12 +176,16 @@ fn told(pool: &Value) -> Vec<String> {
         .map(|(word, accounts)| format!("{accounts} {}", word.replace('_', " ")))
         .collect();
     let mut lines = vec![format!(
-        "pool {}: {} accounts ({}); {} in flight, {} attempts of this minute, {} sessions",
+        "pool {}: {} {} ({}); {} in flight, {}{} sessions",
         member(pool, "group"),
         member(pool, "accounts"),
+        if member(pool, "accounts") == "1" { "account" } else { "accounts" },
         words.join(", "),
         of(pool, "in_flight", "max_concurrent"),
-        of(pool, "rpm_used", "requests_per_minute"),
+        match limited(pool, "rpm_used", "requests_per_minute") {
+            none if none == "-" => String::new(),
+            rpm => format!("{rpm} attempts of this minute, "),
+        },
         member(pool, "sessions"),
     )];
     if !list(pool, "moved").is_empty() {
