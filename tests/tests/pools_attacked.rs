@@ -1,7 +1,7 @@
 //! Pools under attack: clients that don't read, leave anywhere or ask again, upstreams that go on after their end, limits
 //! that change while they are in use. Whatever happens, no slot is lost and none is given twice.
 
-#![expect(clippy::indexing_slicing, reason = "a suite fails by panicking")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a suite fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
