@@ -299,3 +299,35 @@ async fn a_limit_that_changes_counts_at_once_for_those_who_wait() {
     assert_eq!(told, [(Some(1), 1), (Some(6), 6), (None, 24)]);
     bench.fleet.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_are_not_made_spend_nothing_of_the_minute() {
+    let bench = Bench::of(3).await;
+    let limited = Reply::error(429, "rate_limit_exceeded").header("retry-after", "3600").delay_head(1_500);
+    account(&bench, "plan", json!({"requests_per_minute": 8}), json!({}), Source::default().then(limited)).await;
+    bench.admin().policy_of("global", json!({"selector": {"retry_limited_ms": 2_000}})).await;
+    bench.configured().await;
+    assert_eq!(bench.chat(1, MODEL).send().await.status, 429);
+    wait_until(Duration::from_secs(10), "it is out", async || {
+        let live = bench.admin().source("account:1").await;
+        until(live["live"]["scope"]["blocks"].as_array().is_some_and(|blocks| !blocks.is_empty()), || live.to_string())
+    })
+    .await;
+    // One of the fleet at a time tries whether the limit still holds; the others' aren't attempts.
+    let clients = (0..12).map(|n| bench.chat(1 + n % 3, MODEL)).map(|chat| async move {
+        for _ in 0..40 {
+            assert_eq!(chat.send().await.status, 429);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let _over = tokio::time::timeout(Duration::from_secs(4), futures_util::future::join_all(clients)).await;
+    let calls = bench.upstream.calls_of("plan").len();
+    let used = wait_until(Duration::from_secs(10), "what wasn't used has gone back", async || {
+        let used = bench.admin().get("/pools").await["accounts"][0]["rpm_used"].as_u64().unwrap_or(99);
+        if used <= u64::try_from(calls).unwrap_or(0) { Ok(used) } else { Err(format!("{used} of {calls} calls")) }
+    })
+    .await;
+    println!("{calls} calls, {used} used");
+    assert!((2..8).contains(&calls), "{calls}");
+    bench.fleet.stop().await;
+}

@@ -28,7 +28,7 @@ use waybill_wire::splice::splice_model;
 use crate::answer::{Ids, Refusal, respond};
 use crate::attempt::{Ask, Attempted, attempt, now_ms};
 use crate::course::Course;
-use crate::gates::{Held, Passed, Patience};
+use crate::gates::{Given, Held, Passed, Patience};
 use crate::probes::{Claim, Permit};
 use crate::record::{Heard, Record, Running};
 use crate::relay::{Relay, Settings};
@@ -400,28 +400,34 @@ async fn prepare(
     let route = &course.wish().route;
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
     let limited = !usable.entity.limits().is_unlimited() || usable.entity.session_window().is_some();
-    let held = match brought {
-        Brought::Room(held) => held,
-        Brought::Nothing | Brought::Slot(_) if !limited => Held::default(),
+    let given = match brought {
+        Brought::Room(held) => held.into(),
+        Brought::Nothing | Brought::Slot(_) if !limited => Given::default(),
         brought => {
             let kept = if let Brought::Slot(held) = brought { held } else { Held::default() };
             let (spender, on_outage) = (wanted.spender(replica), course.policy().on_outage);
             let entered = replica.gates.enter_with(kept, &usable.entity, spender, on_outage, patience(order));
-            let held = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
+            let given = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
             // The store may have been asked meanwhile.
-            wanted.recheck(replica, route, &order.candidate)?;
-            held
+            if let Err(why) = wanted.recheck(replica, route, &order.candidate) {
+                given.unused();
+                return Err(why.into());
+            }
+            given
         }
     };
     let candidate = &order.candidate;
     let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
         (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
         (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
-        (None, Some(_) | None) => return Ok(Ready { usable, permit: None, held }),
+        (None, Some(_) | None) => return Ok(Ready { usable, permit: None, held: given.kept() }),
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
-        Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held }),
-        Claim::Taken => Err(taken.into()),
+        Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held: given.kept() }),
+        Claim::Taken => {
+            given.unused();
+            Err(taken.into())
+        }
     }
 }
 

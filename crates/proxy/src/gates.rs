@@ -50,6 +50,12 @@ impl Given {
     }
 }
 
+impl From<Held> for Given {
+    fn from(held: Held) -> Self {
+        Self { held, used: None }
+    }
+}
+
 /// A gate's no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct No {
@@ -159,10 +165,11 @@ impl Gates {
         on_outage: OnOutage,
         patience: Patience,
     ) -> Result<Held, No> {
-        self.enter_with(Held::default(), entity, spender, on_outage, patience).await
+        self.enter_with(Held::default(), entity, spender, on_outage, patience).await.map(Given::kept)
     }
 
-    /// The same with what an attempt before held, if that was at the same source: its slot serves again.
+    /// The same with what an attempt before held, if that was at the same source: its slot serves again. Where the attempt
+    /// isn't made after all it is given back with [`Given::unused`].
     ///
     /// # Errors
     /// [`No`]; what was held has gone back.
@@ -173,7 +180,7 @@ impl Gates {
         spender: Option<Spender>,
         on_outage: OnOutage,
         patience: Patience,
-    ) -> Result<Held, No> {
+    ) -> Result<Given, No> {
         let limits = entity.limits();
         let given = if limits.is_unlimited() {
             Given::default()
@@ -190,7 +197,7 @@ impl Gates {
                 return Err(No { why: SkipReason::SessionWindow, retry_after: retry_after.max(COME_BACK) });
             }
         }
-        Ok(given.kept())
+        Ok(given)
     }
 
     /// A session has spent something on a source.
