@@ -234,8 +234,7 @@ fn the_written_value_reads_as_it_is() {
 }
 
 #[test]
-fn folding_keeps_up_with_the_log() {
-    // A generous bound for a debug build on a shared machine; the figure itself is printed.
+fn an_event_costs_the_same_however_many_came_before() {
     let mut fleet = fed();
     fleet.apply(&applied(4, 1), Position::new(1, 0), at(1)).unwrap();
     let events: Vec<Event> = (1..=20_000)
@@ -249,11 +248,18 @@ fn folding_keeps_up_with_the_log() {
             )
         })
         .collect();
-    let begun = std::time::Instant::now();
-    for (sequence, event) in (2..).zip(&events) {
-        fleet.apply(event, Position::new(sequence, 0), event.draft.at).unwrap();
+    let mut sequence = 1;
+    let mut took = Vec::new();
+    for piece in events.chunks(1_000) {
+        let begun = std::time::Instant::now();
+        for event in piece {
+            sequence += 1;
+            fleet.apply(event, Position::new(sequence, 0), event.draft.at).unwrap();
+        }
+        took.push(begun.elapsed());
     }
-    let each = begun.elapsed() / 20_000;
-    println!("one outcome: {each:?}");
-    assert!(each < std::time::Duration::from_micros(100), "{each:?}");
+    // The fastest of several: what else the machine does slows some of them, hardly ever all.
+    let (early, late) = (took[..10].iter().min().unwrap(), took[10..].iter().min().unwrap());
+    println!("1,000 outcomes: {early:?} at first, {late:?} later");
+    assert!(*late < *early * 3, "{took:?}");
 }
