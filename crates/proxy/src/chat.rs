@@ -377,7 +377,7 @@ pub(crate) enum Brought {
     #[default]
     Nothing,
     /// All that they ask for: room was waited for.
-    Room(Held),
+    Room(Given),
     /// The slot of the attempt before it, at the same source.
     Slot(Held),
 }
@@ -401,18 +401,15 @@ async fn prepare(
     let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
     let limited = !usable.entity.limits().is_unlimited() || usable.entity.session_window().is_some();
     let given = match brought {
-        Brought::Room(held) => held.into(),
+        Brought::Room(given) => given,
         Brought::Nothing | Brought::Slot(_) if !limited => Given::default(),
         brought => {
             let kept = if let Brought::Slot(held) = brought { held } else { Held::default() };
             let (spender, on_outage) = (wanted.spender(replica), course.policy().on_outage);
-            let entered = replica.gates.enter_with(kept, &usable.entity, spender, on_outage, patience(order));
+            let entered = replica.gates.enter(kept, &usable.entity, spender, on_outage, patience(order));
             let given = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
             // The store may have been asked meanwhile.
-            if let Err(why) = wanted.recheck(replica, route, &order.candidate) {
-                given.unused();
-                return Err(why.into());
-            }
+            wanted.recheck(replica, route, &order.candidate)?;
             given
         }
     };
@@ -424,17 +421,14 @@ async fn prepare(
     };
     match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
         Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held: given.kept() }),
-        Claim::Taken => {
-            given.unused();
-            Err(taken.into())
-        }
+        Claim::Taken => Err(taken.into()),
     }
 }
 
 /// What waiting for room brought.
 pub(crate) enum Room {
     /// Room at this candidate.
-    At(Box<Candidate>, Held),
+    At(Box<Candidate>, Given),
     /// None in time.
     Nowhere,
 }
@@ -443,7 +437,7 @@ impl Room {
     /// Tells the loop, which says what follows.
     pub(crate) fn taken(self, now: Duration, machine: &mut Machine, recheck: Recheck<'_>) -> (Step, Brought) {
         match self {
-            Self::At(candidate, held) => (machine.freed(now, &candidate, recheck), Brought::Room(held)),
+            Self::At(candidate, given) => (machine.freed(now, &candidate, recheck), Brought::Room(given)),
             Self::Nowhere => (machine.none_freed(), Brought::Nothing),
         }
     }
@@ -464,8 +458,8 @@ pub(crate) async fn room(
     let wait = until.saturating_sub(record.now());
     let free = replica.gates.first_free(&entities, wanted.spender(replica), course.policy().on_outage, wait);
     let found = replica.stopping().run_until_cancelled(free).await?;
-    let at = found.and_then(|(at, held)| Some(((*candidates.get(at)?).clone(), held)));
-    Some(at.map_or(Room::Nowhere, |(candidate, held)| Room::At(Box::new(candidate), held)))
+    let at = found.and_then(|(at, given)| Some(((*candidates.get(at)?).clone(), given)));
+    Some(at.map_or(Room::Nowhere, |(candidate, given)| Room::At(Box::new(candidate), given)))
 }
 
 /// A failure of the gateway's own.

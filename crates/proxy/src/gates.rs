@@ -28,7 +28,8 @@ pub struct Held {
     slot: Option<Slot>,
 }
 
-/// What the gates of one subject gave, until it is clear that those that come after let the request in as well.
+/// What the gates of one subject gave, until it is clear that what it was asked for is done. Dropped before that, because
+/// something else said no or the client has left, all of it goes back.
 #[derive(Debug, Default)]
 pub struct Given {
     held: Held,
@@ -38,21 +39,17 @@ pub struct Given {
 impl Given {
     /// It is used: an attempt of the minute for good, the slot for as long as this is held.
     #[must_use]
-    pub fn kept(self) -> Held {
-        self.held
-    }
-
-    /// A later gate said no: all of it goes back.
-    pub fn unused(self) {
-        if let Some(permit) = self.used {
-            permit.unused();
-        }
+    pub fn kept(mut self) -> Held {
+        self.used = None;
+        std::mem::take(&mut self.held)
     }
 }
 
-impl From<Held> for Given {
-    fn from(held: Held) -> Self {
-        Self { held, used: None }
+impl Drop for Given {
+    fn drop(&mut self) {
+        if let Some(permit) = self.used.take() {
+            permit.unused();
+        }
     }
 }
 
@@ -154,26 +151,12 @@ impl Gates {
         });
     }
 
-    /// Takes what an attempt at a source needs.
-    ///
-    /// # Errors
-    /// [`No`].
-    pub async fn enter(
-        &self,
-        entity: &SourceEntity,
-        spender: Option<Spender>,
-        on_outage: OnOutage,
-        patience: Patience,
-    ) -> Result<Held, No> {
-        self.enter_with(Held::default(), entity, spender, on_outage, patience).await.map(Given::kept)
-    }
-
-    /// The same with what an attempt before held, if that was at the same source: its slot serves again. Where the attempt
-    /// isn't made after all it is given back with [`Given::unused`].
+    /// Takes what an attempt at a source needs. `kept` is what an attempt before held: if that was at the same source its
+    /// slot serves again.
     ///
     /// # Errors
     /// [`No`]; what was held has gone back.
-    pub async fn enter_with(
+    pub async fn enter(
         &self,
         kept: Held,
         entity: &SourceEntity,
@@ -192,7 +175,6 @@ impl Gates {
         {
             let window = Duration::from_secs(seconds.into());
             if self.spending.spent(&session, entity.source(), window, now) >= limit {
-                given.unused();
                 let retry_after = self.spending.room_in(&session, entity.source(), (window, limit), now);
                 return Err(No { why: SkipReason::SessionWindow, retry_after: retry_after.max(COME_BACK) });
             }
@@ -207,8 +189,7 @@ impl Gates {
         }
     }
 
-    /// Takes what a subject's limits ask for, one gate after the other. Where something else says no it is given back with
-    /// [`Given::unused`].
+    /// Takes what a subject's limits ask for, one gate after the other.
     ///
     /// # Errors
     /// [`No`].
@@ -262,11 +243,11 @@ impl Gates {
         spender: Option<Spender>,
         on_outage: OnOutage,
         wait: Duration,
-    ) -> Option<(usize, Held)> {
+    ) -> Option<(usize, Given)> {
         let ask = async |at: usize, entity: &SourceEntity| {
             loop {
-                match self.enter(entity, spender, on_outage, Patience::Within(wait)).await {
-                    Ok(held) => return (at, held),
+                match self.enter(Held::default(), entity, spender, on_outage, Patience::Within(wait)).await {
+                    Ok(given) => return (at, given),
                     Err(No { why: SkipReason::Concurrency, .. }) => {}
                     Err(No { retry_after, .. }) => tokio::time::sleep(retry_after).await,
                 }

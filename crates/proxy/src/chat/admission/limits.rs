@@ -36,16 +36,9 @@ pub(super) async fn enter(replica: &Replica, snapshot: &Snapshot, wanted: &mut W
         }
         None => Given::default(),
     };
-    match take(replica, &Subject::key(key.id), key.limits, (Whose::Key, on_outage, patience)).await {
-        Ok(of_key) => {
-            wanted._held = [of_user.kept(), of_key.kept()];
-            Ok(())
-        }
-        Err(refusal) => {
-            of_user.unused();
-            Err(refusal)
-        }
-    }
+    let of_key = take(replica, &Subject::key(key.id), key.limits, (Whose::Key, on_outage, patience)).await?;
+    wanted._held = [of_user.kept(), of_key.kept()];
+    Ok(())
 }
 
 /// A slot is waited for a moment in any case: who waits has it passed on by replicas that hold more than their share.
