@@ -139,6 +139,13 @@ async fn a_limit_of_five_holds_over_the_fleet_through_cancels_and_kills_and_no_s
         // What the dead replica held is free again after its life.
         tokio::time::sleep(SLOT_LIFE + Duration::from_secs(2)).await;
         peaks.push(most());
+        wait_until(Duration::from_secs(10), "all five are in use again", async || {
+            bench.upstream.forget_calls();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            until(most() >= 5, || format!("{} at once", most()))
+        })
+        .await;
+        peaks.push(most());
         let after = measured(&bench, "plan", Duration::from_secs(5)).await;
         peaks.push(most());
         over.store(1, Ordering::Relaxed);

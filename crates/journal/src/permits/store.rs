@@ -156,18 +156,21 @@ impl Inner {
 
     /// The store has answered; `found` is its generation.
     fn answered(self: &Arc<Self>, state: &mut State, found: Option<Bytes>) {
-        state.store.away = false;
         let known = state.store.generation.clone();
-        if known.is_some() && known != found {
-            self.emptied(state);
-        }
-        match found {
-            Some(found) => state.store.generation = Some(found),
-            None => {
-                let serial = state.next();
-                self.tasks.spawn(self.clone().name_generation(self.claim(serial, 0).written()));
+        if found.is_none() {
+            let serial = state.next();
+            self.tasks.spawn(self.clone().name_generation(self.claim(serial, 0).written()));
+            // A copy that lags says the same. Whether what was there is gone, the write tells.
+            if known.is_some() {
+                return;
             }
+        } else {
+            if known.is_some() && known != found {
+                self.emptied(state);
+            }
+            state.store.generation = found;
         }
+        state.store.away = false;
         self.relied_on_again(state);
         self.pump_all(state);
     }
@@ -179,6 +182,10 @@ impl Inner {
         let mut state = self.state.lock();
         match written {
             Ok(Ok(revision)) => {
+                if state.store.generation.is_some() {
+                    self.emptied(&mut state);
+                    state.store.away = false;
+                }
                 state.store.heard(revision);
                 state.store.generation = Some(name);
             }
