@@ -182,7 +182,8 @@ impl Inner {
         let mut state = self.state.lock();
         match written {
             Ok(Ok(revision)) => {
-                if state.store.generation.is_some() {
+                // A look may have found this very name before its write was answered.
+                if state.store.generation.as_ref().is_some_and(|known| *known != name) {
                     self.emptied(&mut state);
                     state.store.away = false;
                 }
