@@ -208,9 +208,8 @@ impl Plan {
     }
 
     /// A conversation goes where it belongs: where it is bound to, or else where its number falls among all of the highest
-    /// tier, whether they can serve now or not. Nobody belongs where nobody is asked but as a last resort: each turn would
-    /// be one elsewhere. Who comes after that falls out of the same numbers, so that all replicas
-    /// send it to the same one.
+    /// tier, whether they can serve now or not, but to no last resort: each turn would be one elsewhere. Who comes after
+    /// that falls out of the same numbers, so that all replicas send it to the same one.
     fn settle(&mut self, session: Session) {
         let mut orders = sticky::orders(self.table.rows(), session.number);
         let numbered = || (0_u32..).zip(self.table.rows());

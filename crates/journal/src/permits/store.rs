@@ -155,12 +155,12 @@ impl Inner {
     }
 
     /// The store has answered; `found` is its generation.
-    fn answered(self: &Arc<Self>, state: &mut State, found: Option<Bytes>) {
+    pub(super) fn answered(self: &Arc<Self>, state: &mut State, found: Option<Bytes>) {
         let known = state.store.generation.clone();
         if found.is_none() {
             let serial = state.next();
             self.tasks.spawn(self.clone().name_generation(self.claim(serial, 0).written()));
-            // A copy that lags says the same. Whether what was there is gone, the write tells.
+            // Somebody may have named it since that was read. Whether what was there is gone, the write tells.
             if known.is_some() {
                 return;
             }

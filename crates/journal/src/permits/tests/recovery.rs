@@ -95,3 +95,16 @@ async fn permits_of_a_minute_are_not_given_again_for_a_minute() {
     fleet.replicas[1].permits.rate(&account(), limit(6), CLOSED).await.unwrap();
     fleet.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_before_the_store_was_named_is_no_store_that_forgot() {
+    let fleet = Fleet::of(2).await;
+    let [first, second] = &fleet.replicas[..] else { panic!("two replicas") };
+    let _held = second.permits.slot(&account(), limit(2), CLOSED).await.unwrap();
+    let inner = &first.permits.inner;
+    inner.answered(&mut inner.state.lock(), None);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(first.permits.counts().emptied, 0);
+    first.permits.slot(&account(), limit(2), CLOSED).await.unwrap();
+    fleet.stop().await;
+}
