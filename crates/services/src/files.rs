@@ -1,5 +1,6 @@
 //! Small things with files that more than one service needs.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-/// How much of a log's end is looked at.
-const TAIL_BYTES: u64 = 16 * 1024;
+/// How much of a log's end is looked at: more than a minute of failed health checks takes.
+const TAIL_BYTES: u64 = 1024 * 1024;
 
 /// Writes `text` to `path` so that only its owner may read it; a reader sees the old text or the new one, never half.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
@@ -20,7 +21,9 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-/// The last `lines` lines of a log, for an error message; empty when it can't be read.
+/// The last `lines` lines of a log, for an error message; empty when it can't be read. Of lines that say the same but for
+/// their time only the last one is shown, with how often it was said: a health check that fails fifty times a second
+/// would hide all else.
 pub(crate) fn tail(path: &Path, lines: usize) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;
@@ -31,8 +34,28 @@ pub(crate) fn tail(path: &Path, lines: usize) -> String {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text = read().unwrap_or_default();
-    let all: Vec<&str> = text.lines().collect();
-    all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+    let mut said: HashMap<&str, usize> = HashMap::new();
+    let mut last = Vec::new();
+    for line in text.lines().rev() {
+        let times = said.entry(untimed(line)).or_default();
+        *times += 1;
+        if *times == 1 {
+            last.push(line);
+        }
+    }
+    let shown = last.into_iter().take(lines).map(|line| match said.get(untimed(line)) {
+        Some(times) if *times > 1 => format!("{line} (said {times} times)"),
+        _ => line.to_owned(),
+    });
+    let mut shown: Vec<String> = shown.collect();
+    shown.reverse();
+    shown.join("\n")
+}
+
+/// A line of a log without what stands before its text: process and time, in digits. A line of digits alone is all text.
+fn untimed(line: &str) -> &str {
+    let text = line.trim_start_matches(|c: char| c.is_ascii_digit() || " []/:.-".contains(c));
+    if text.is_empty() { line } else { text }
 }
 
 /// Whether every user may walk through `path` and all folders above it.
@@ -90,6 +113,27 @@ mod tests {
         fs::write(&path, (0..9).map(|n| format!("{n}\n")).collect::<String>()).unwrap();
         assert_eq!(tail(&path, 2), "7\n8");
         assert_eq!(tail(&dir.path().join("absent"), 2), "");
+    }
+
+    #[test]
+    fn what_is_said_again_and_again_hides_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = |n: usize, text: &str| format!("[7] 2026/11/30 21:09:{:02}.{n:06} {text}\n", n / 50);
+        let mut log = line(0, "[INF] Starting");
+        for n in 0..3000 {
+            log += &line(n, "[WRN] Healthcheck failed: no leader");
+            if n == 20 {
+                log += &line(n, "[ERR] no route to 127.0.0.1:33001");
+            }
+        }
+        fs::write(&path, log).unwrap();
+        assert_eq!(
+            tail(&path, 3),
+            "[7] 2026/11/30 21:09:00.000000 [INF] Starting\n\
+             [7] 2026/11/30 21:09:00.000020 [ERR] no route to 127.0.0.1:33001\n\
+             [7] 2026/11/30 21:09:59.002999 [WRN] Healthcheck failed: no leader (said 3000 times)"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod config;
 mod health;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ pub use config::authorization;
 
 use crate::fetch::{FetchError, Finder, Program};
 use crate::files;
-use crate::ports;
+use crate::ports::{self, Held};
 use crate::shim::Launcher;
 use crate::supervise::{Child, Ended, Spec, SuperviseError};
 
@@ -29,6 +29,10 @@ const READY_EVERY: Duration = Duration::from_millis(20);
 const STOP_DEADLINE: Duration = Duration::from_secs(15);
 /// How often other ports are tried when somebody took ours in the meantime.
 const PORT_TRIES: usize = 4;
+/// What a server's log says when it can't have a port.
+const PORT_TAKEN: &str = "address already in use";
+/// Ports of a node: for clients, for the monitoring pages, for the other nodes.
+const PORTS: usize = 3;
 
 /// A user of the server and what it may do.
 #[derive(Debug, Clone)]
@@ -73,6 +77,12 @@ impl NatsConfig {
             max_store_bytes: 8 << 30,
         }
     }
+
+    /// Makes a fault with its folder or ports an error.
+    fn unusable(&self) -> impl Fn(io::Error) -> NatsError + use<> {
+        let path = self.dir.clone();
+        move |source| NatsError::Prepare { path: path.clone(), source }
+    }
 }
 
 /// Why a node doesn't run.
@@ -111,12 +121,19 @@ pub enum NatsError {
     NotReady {
         /// Its log.
         log: PathBuf,
-        /// The log's end.
+        /// The log's end; of a cluster, those of all nodes.
         tail: String,
     },
     /// A cluster has no such node.
     #[error("the cluster has no node {0}")]
     NoSuchNode(usize),
+}
+
+impl NatsError {
+    /// Whether somebody else has one of the server's ports.
+    fn port_was_taken(&self) -> bool {
+        matches!(self, Self::Ended { tail, .. } if tail.contains(PORT_TAKEN))
+    }
 }
 
 /// A running node. Dropping it stops the server.
@@ -126,6 +143,8 @@ pub struct Nats {
     program: Program,
     settings: config::Settings,
     child: Child,
+    /// Kept for the next start.
+    _held: Held<PORTS>,
 }
 
 impl Nats {
@@ -134,25 +153,39 @@ impl Nats {
     /// # Errors
     /// [`NatsError`].
     pub async fn start(launcher: &Launcher, finder: &Finder, config: NatsConfig) -> Result<Self, NatsError> {
+        Self::start_on(launcher, finder, config, ports::hold).await
+    }
+
+    /// As [`Nats::start`], on the ports that `ports` gives.
+    async fn start_on(
+        launcher: &Launcher,
+        finder: &Finder,
+        config: NatsConfig,
+        mut ports: impl FnMut() -> io::Result<Held<PORTS>>,
+    ) -> Result<Self, NatsError> {
         let program = finder.nats_server().await?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let settings = config::Settings::single(&config)?;
-            match Self::launch(launcher, &program, settings).await {
-                Err(NatsError::Ended { tail, .. })
-                    if config.port.is_none() && tries < PORT_TRIES && tail.contains("address already in use") => {}
-                other => return other,
+            let held = ports().map_err(config.unusable())?;
+            let settings = config::Settings::single(&config, held.ports())?;
+            let nats = Self::launch(launcher, &program, settings, held).await?;
+            match nats.ready().await {
+                Err(fault) if config.port.is_none() && tries < PORT_TRIES && fault.port_was_taken() => {}
+                other => return other.map(|()| nats),
             }
         }
     }
 
-    /// Starts with settled ports and waits until it is healthy.
-    async fn launch(launcher: &Launcher, program: &Program, settings: config::Settings) -> Result<Self, NatsError> {
+    /// Starts on settled ports, without waiting.
+    async fn launch(
+        launcher: &Launcher,
+        program: &Program,
+        settings: config::Settings,
+        held: Held<PORTS>,
+    ) -> Result<Self, NatsError> {
         let child = run(launcher, program, &settings).await?;
-        let nats = Self { launcher: launcher.clone(), program: program.clone(), settings, child };
-        nats.ready().await?;
-        Ok(nats)
+        Ok(Self { launcher: launcher.clone(), program: program.clone(), settings, child, _held: held })
     }
 
     /// Where clients connect: `nats://127.0.0.1:port`.
@@ -190,21 +223,12 @@ impl Nats {
     /// # Errors
     /// [`NatsError::Ended`] or [`NatsError::NotReady`].
     pub async fn ready(&self) -> Result<(), NatsError> {
-        let end = Instant::now() + READY_DEADLINE;
-        loop {
-            let listens = health::listens(&self.settings.dir, &self.program.path, self.child.pid());
-            if listens && health::healthy(self.settings.monitor_port).await {
-                return Ok(());
-            }
-            let (log, tail) = (self.child.log().to_owned(), self.child.log_tail());
-            if self.child.ended().is_some() {
-                return Err(NatsError::Ended { log, tail });
-            }
-            if Instant::now() >= end {
-                return Err(NatsError::NotReady { log, tail });
-            }
-            tokio::time::sleep(READY_EVERY).await;
-        }
+        all_ready(std::slice::from_ref(self)).await
+    }
+
+    async fn healthy(&self) -> bool {
+        health::listens(&self.settings.dir, &self.program.path, self.child.pid())
+            && health::healthy(self.settings.monitor_port).await
     }
 
     /// Stops it in good order.
@@ -255,13 +279,34 @@ async fn run(launcher: &Launcher, program: &Program, settings: &config::Settings
     Ok(Child::start(launcher, spec).await?)
 }
 
-/// The folder made absolute, and free ports for what wasn't given.
-fn settle<const N: usize>(dir: &Path, given: [Option<u16>; N]) -> Result<(PathBuf, [u16; N]), NatsError> {
-    let prepare = |source| NatsError::Prepare { path: dir.to_owned(), source };
-    let absolute = files::created(dir).map_err(prepare)?;
-    let mut ports = ports::free::<N>().map_err(prepare)?;
-    for (port, given) in ports.iter_mut().zip(given) {
-        *port = given.unwrap_or(*port);
+/// Waits until all are healthy. An end of any is told at once: the others may wait for it for ever.
+async fn all_ready(nodes: &[Nats]) -> Result<(), NatsError> {
+    let end = Instant::now() + READY_DEADLINE;
+    let mut waited_for: Vec<&Nats> = nodes.iter().collect();
+    loop {
+        if let Some(gone) = nodes.iter().find(|node| node.child.ended().is_some()) {
+            return Err(NatsError::Ended { log: gone.child.log().to_owned(), tail: gone.child.log_tail() });
+        }
+        let mut sick = Vec::with_capacity(waited_for.len());
+        for node in waited_for {
+            if !node.healthy().await {
+                sick.push(node);
+            }
+        }
+        let Some(first) = sick.first() else { return Ok(()) };
+        if Instant::now() >= end {
+            return Err(NatsError::NotReady { log: first.child.log().to_owned(), tail: tails(nodes) });
+        }
+        waited_for = sick;
+        tokio::time::sleep(READY_EVERY).await;
     }
-    Ok((absolute, ports))
+}
+
+/// The ends of all logs, since what keeps one node waiting may stand in another one's.
+fn tails(nodes: &[Nats]) -> String {
+    let tails = nodes.iter().map(|node| match nodes.len() {
+        1 => node.child.log_tail(),
+        _ => format!("{}:\n{}", node.settings.name, node.child.log_tail()),
+    });
+    tails.collect::<Vec<_>>().join("\n")
 }

@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use crate::fetch::{FetchError, Finder, Program, Version};
-use crate::ports;
+use crate::ports::{self, Held};
 use crate::shim::Launcher;
 use crate::supervise::{Child, Ended, Spec, SuperviseError};
 use place::Place;
@@ -118,6 +118,8 @@ pub struct Postgres {
     port: u16,
     password: SecretString,
     child: Child,
+    /// Kept for the next start; none where the port was given.
+    _held: Option<Held<1>>,
 }
 
 impl Postgres {
@@ -126,17 +128,28 @@ impl Postgres {
     /// # Errors
     /// [`PostgresError`].
     pub async fn start(launcher: &Launcher, finder: &Finder, config: PostgresConfig) -> Result<Self, PostgresError> {
+        Self::start_on(launcher, finder, config, ports::hold).await
+    }
+
+    /// As [`Postgres::start`], on the port that `ports` gives where none is given.
+    async fn start_on(
+        launcher: &Launcher,
+        finder: &Finder,
+        config: PostgresConfig,
+        mut ports: impl FnMut() -> io::Result<Held<1>>,
+    ) -> Result<Self, PostgresError> {
         let place = Place::prepare(&config.dir)?;
         let program = finder.postgres(place.major()).await?;
         let password = init::cluster(launcher, &program, &place, config.durable).await?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let port = match config.port {
-                Some(port) => port,
+            let (port, held) = match config.port {
+                Some(port) => (port, None),
                 None => {
-                    let [port] = ports::free().map_err(place.fault("find a port for", &place.dir))?;
-                    port
+                    let held = ports().map_err(place.fault("find a port for", &place.dir))?;
+                    let [port] = held.ports();
+                    (port, Some(held))
                 }
             };
             let child = run(launcher, &program, &place, &config, port).await?;
@@ -148,6 +161,7 @@ impl Postgres {
                 port,
                 password: password.clone(),
                 child,
+                _held: held,
             };
             match postgres.ready().await {
                 Err(PostgresError::Ended { tail, .. })
@@ -208,14 +222,16 @@ impl Postgres {
     pub async fn ready(&self) -> Result<(), PostgresError> {
         let end = Instant::now() + READY_DEADLINE;
         loop {
-            let (log, tail) = (self.child.log().to_owned(), self.child.log_tail());
+            let log = || (self.child.log().to_owned(), self.child.log_tail());
             if self.child.ended().is_some() {
+                let (log, tail) = log();
                 return Err(PostgresError::Ended { log, tail });
             }
             if ready::accepts(self.child.pid(), &self.place.data, self.port).await {
                 return Ok(());
             }
             if Instant::now() >= end {
+                let (log, tail) = log();
                 return Err(PostgresError::NotReady { log, tail });
             }
             tokio::time::sleep(READY_EVERY).await;
@@ -300,5 +316,27 @@ impl Place {
         spec.run_as.clone_from(&self.run_as);
         spec.lock = Some(self.dir.join("postgres.lock"));
         spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_somebody_took_costs_a_second_try() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut given = 0;
+        let ports = || {
+            given += 1;
+            if given == 1 { Ok(Held::unheld([taken.local_addr()?.port()])) } else { ports::hold() }
+        };
+        let config = PostgresConfig { durable: false, ..PostgresConfig::new(dir.path().join("pg")) };
+        let postgres = Postgres::start_on(&Launcher::UtilLinux, &Finder::new(dir.path()), config, ports).await.unwrap();
+        postgres.stop().await.unwrap();
+        assert_eq!(given, 2);
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use secrecy::ExposeSecret;
 
-use super::{NatsConfig, NatsError, NatsUser, settle};
+use super::{NatsConfig, NatsError, NatsUser, PORTS};
+use crate::files;
 
 /// Everything that stands in the file, settled.
 #[derive(Debug, Clone)]
@@ -30,14 +31,14 @@ pub(super) struct ClusterSettings {
 }
 
 impl Settings {
-    /// A node by itself.
-    pub(super) fn single(config: &NatsConfig) -> Result<Self, NatsError> {
-        let (dir, [port, monitor_port]) = settle(&config.dir, [config.port, config.monitor_port])?;
+    /// A node by itself, on the ports that are given in `config`, or else on `ports`.
+    pub(super) fn single(config: &NatsConfig, ports: [u16; PORTS]) -> Result<Self, NatsError> {
+        let [port, monitor_port, _] = ports;
         Ok(Self {
             name: "nats".into(),
-            dir,
-            port,
-            monitor_port,
+            dir: files::created(&config.dir).map_err(config.unusable())?,
+            port: config.port.unwrap_or(port),
+            monitor_port: config.monitor_port.unwrap_or(monitor_port),
             sync_always: config.sync_always,
             users: config.users.clone(),
             max_store_bytes: config.max_store_bytes,

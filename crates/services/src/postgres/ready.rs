@@ -69,7 +69,8 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_no() {
-        let [port] = crate::ports::free().unwrap();
+        let held = crate::ports::hold::<1>().unwrap();
+        let [port] = held.ports();
         assert!(!answers(port).await);
     }
 
