@@ -7,7 +7,7 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
-use waybill_domain::history::{Applied, Day, Placed, RequestState, TrafficRows};
+use waybill_domain::history::{Applied, Day, Placed, RequestState, TrafficRows, TransitionRow};
 use waybill_event::traffic::FinalState;
 use waybill_event::{GroupId, KeyId, LogTime, Position, RequestId, Source, decode_one};
 use waybill_read_model::read::{ConfigHistoryQuery, RequestQuery};
@@ -215,6 +215,47 @@ async fn moves_are_counted_by_reason_and_last_attempts_are_found() {
     };
     assert_eq!(of(&sources[0]), [(b, Some(429)), (a, Some(503))]);
     assert_eq!(of(&sources[1]), [(b, Some(404))]);
+    ground.finish().await;
+}
+
+/// A disabling since `since` whose cause stands in message `message`, after its attempt.
+fn disabled(since: LogTime, message: u64) -> TransitionRow {
+    TransitionRow {
+        id: format!("t{message}"),
+        kind: "source_disabled".to_owned(),
+        subject: "d".to_owned(),
+        source: "channel:7".parse().unwrap(),
+        model: None,
+        cause: None,
+        cause_position: Some(Position::new(message, 1)),
+        since,
+        until: None,
+        detail: serde_json::Value::Null,
+        producer: "projector-1".parse().unwrap(),
+        at: since,
+        position: Position::new(message + 100, 0),
+    }
+}
+
+#[tokio::test]
+async fn the_cause_of_a_transition_is_found_though_its_requests_clock_was_ahead_of_the_logs() {
+    let mut ground = Ground::new().await;
+    let (ahead, behind) = (id("2026-11-29T09:00:00.005Z", 1), id("2026-11-29T08:59:00Z", 2));
+    let events = [
+        admitted(1, ahead, 1, 1, "x"),
+        started(2, ahead, 1, 7),
+        failed(3, ahead, 1, 7, 401, "elsewhere"),
+        admitted(4, behind, 1, 1, "x"),
+        started(5, behind, 1, 7),
+        failed(6, behind, 1, 7, 403, "elsewhere"),
+    ];
+    ground.commit(TRAFFIC, &events).await.unwrap();
+    let since = time("2026-11-29T09:00:00Z");
+    // The third is caused by another message's outcome, of which no attempt is known.
+    let rows = [disabled(since, 3), disabled(since, 6), disabled(since, 7)];
+    let causes = ground.store.causes(rows[0].source, &rows).await.unwrap();
+    let found: Vec<_> = causes.iter().map(|(id, cause)| (id.as_str(), cause.request, cause.status)).collect();
+    assert_eq!(found, [("t3", ahead, Some(401)), ("t6", behind, Some(403))]);
     ground.finish().await;
 }
 

@@ -13,6 +13,9 @@ use crate::{ReadModel, StoreError};
 
 /// How long before a transition its cause's request may have been admitted.
 const LOOK_BACK_MICROS: i64 = 15 * 60 * 1_000_000;
+/// How long after it, by the request's id: an id has its replica's time, which is ahead of the log's by as long as a
+/// message takes to get there. Far more than that, since the message is compared as well.
+const LOOK_AHEAD_MICROS: i64 = 60 * 1_000_000;
 
 impl ReadModel {
     /// The attempts that caused these transitions, by the transition's id, as far as they can be found: each is the
@@ -30,7 +33,7 @@ impl ReadModel {
             let Some(at) = row.cause_position else { continue };
             let since = row.since.as_micros();
             let low = least_id(LogTime::from_micros(since.saturating_sub(LOOK_BACK_MICROS)));
-            let high = least_id(LogTime::from_micros(since.saturating_add(1_000)));
+            let high = least_id(LogTime::from_micros(since.saturating_add(LOOK_AHEAD_MICROS)));
             let message = format!("{}/{}/{}/", at.generation, at.shard, at.sequence);
             asked.push((&row.id, low, high, message, i32::from(at.index)));
         }
