@@ -59,6 +59,8 @@ struct Phase {
     mean: Duration,
     /// How long calls ran within the phase, all together.
     busy: Duration,
+    /// The longest times in which fewer ran than the most: when they began, how long they took, and how many ran at least.
+    gaps: Vec<(Duration, Duration, usize)>,
 }
 
 impl Phase {
@@ -80,7 +82,37 @@ async fn measured(bench: &Bench, source: &str, time: Duration) -> Phase {
     let within = |call: &&Call| call.ended.is_some_and(|(_, at)| at >= begun && at < over);
     let took: Vec<Duration> = calls.iter().filter(within).map(|call| ended(call) - call.received).collect();
     let mean = took.iter().sum::<Duration>() / u32::try_from(took.len().max(1)).unwrap_or(1);
-    Phase { served: took.len(), took: over - begun, mean, busy }
+    let spans: Vec<_> = calls.iter().map(|call| (call.received.max(begun), ended(call))).collect();
+    Phase { served: took.len(), took: over - begun, mean, busy, gaps: gaps(&spans, begun) }
+}
+
+/// The five longest times in which fewer calls ran than at the most.
+fn gaps(spans: &[(Instant, Instant)], begun: Instant) -> Vec<(Duration, Duration, usize)> {
+    let mut turns: Vec<(Instant, bool)> =
+        spans.iter().filter(|(from, to)| from < to).flat_map(|(from, to)| [(*from, true), (*to, false)]).collect();
+    turns.sort_unstable();
+    let counts = turns.iter().scan(0_usize, |now, (at, up)| {
+        *now = if *up { *now + 1 } else { now.saturating_sub(1) };
+        Some((*at, *now))
+    });
+    let counts: Vec<(Instant, usize)> = counts.collect();
+    let most = counts.iter().map(|(_, now)| *now).max().unwrap_or(0);
+    let mut found = Vec::new();
+    let mut gap: Option<(Instant, usize)> = None;
+    for (at, now) in counts {
+        gap = match gap {
+            Some((since, least)) if now < most => Some((since, least.min(now))),
+            Some((since, least)) => {
+                found.push((since - begun, at - since, least));
+                None
+            }
+            None if now < most => Some((at, now)),
+            None => None,
+        };
+    }
+    found.sort_unstable_by_key(|(_, length, _)| std::cmp::Reverse(*length));
+    found.truncate(5);
+    found
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +188,8 @@ async fn a_limit_of_five_holds_over_the_fleet_through_cancels_and_kills_and_no_s
     };
     let (_, (quiet, after, peaks)) = tokio::join!(clients, run);
     let told = format!(
-        "at most {peaks:?} at once; before {} served in {:?}, mean {:?}: {:.2}; after {} in {:?}, mean {:?}: {:.2}; refused {:?}",
+        "at most {peaks:?} at once; before {} served in {:?}, mean {:?}: {:.2}; after {} in {:?}, mean {:?}: {:.2}; refused \
+         {:?}; gaps before {:?}, after {:?}",
         quiet.served,
         quiet.took,
         quiet.mean,
@@ -165,7 +198,9 @@ async fn a_limit_of_five_holds_over_the_fleet_through_cancels_and_kills_and_no_s
         after.took,
         after.mean,
         after.share(5.0),
-        refused.lock().unwrap()
+        refused.lock().unwrap(),
+        quiet.gaps,
+        after.gaps,
     );
     println!("{told}");
     assert!(peaks.iter().all(|most| *most <= 5), "{told}");

@@ -217,9 +217,11 @@ impl Inner {
     /// A slot was deleted, or will lapse.
     fn forget(self: &Arc<Self>, subject: &Subject, n: u32, serial: u64) {
         let mut state = self.state.lock();
+        let newest = state.store.newest;
         let slots = &mut state.pool(subject).slots;
         if slots.own_of(n, serial).is_some() {
             slots.forget(n);
+            slots.serves(&self.replica, newest);
         }
         self.pump(&mut state, subject);
     }

@@ -46,6 +46,11 @@ impl Others {
         self.slots.get(&n).is_some_and(|theirs| !theirs.gone)
     }
 
+    /// Which of them holds it.
+    pub(super) fn holder(&self, n: u32) -> Option<&ProducerId> {
+        self.slots.get(&n).filter(|theirs| !theirs.gone).map(|theirs| &theirs.holder)
+    }
+
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().filter(|(_, theirs)| !theirs.gone).map(|(n, _)| *n)
     }

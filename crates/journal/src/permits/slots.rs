@@ -42,7 +42,9 @@ pub(super) struct Slots {
     free: Free,
     /// Replicas that wait for a slot, with the instant at which their mark has lapsed.
     pub(super) marks: BTreeMap<ProducerId, Instant>,
-    /// Revision of the newest claim of each replica: of those that hold equally many, who was served longest ago is next.
+    /// When each replica last claimed a slot or gave one back, as a revision: of those that hold equally many, who was served
+    /// longest ago is next. Who gave one back comes last of them: as long as it came before the one it gave way to in that
+    /// one's eyes, and after it in its own, each let the other go first.
     served_at: BTreeMap<ProducerId, u64>,
     /// Replicas that this one gave way to and that haven't taken the slot yet.
     bars: BTreeMap<ProducerId, Instant>,
@@ -225,7 +227,7 @@ impl Slots {
         self.served_at.get(replica).copied().unwrap_or_default()
     }
 
-    /// A replica claimed a slot.
+    /// A replica claimed a slot, or gave one back.
     pub(super) fn serves(&mut self, replica: &ProducerId, revision: u64) {
         self.served_at.insert(replica.clone(), revision);
     }
@@ -356,9 +358,12 @@ impl Slots {
         self.settle(n);
     }
 
-    /// A slot is gone. Where that isn't to be relied on it may still be somebody's.
-    pub(super) fn gone(&mut self, n: u32, relied: bool) {
+    /// A slot is gone by a write of this revision. Where that isn't to be relied on it may still be somebody's.
+    pub(super) fn gone(&mut self, n: u32, relied: bool, revision: u64) {
         self.suspects.clear(n);
+        if let Some(holder) = self.theirs.holder(n).cloned() {
+            self.serves(&holder, revision);
+        }
         self.theirs.gone(n, relied);
         self.settle(n);
     }

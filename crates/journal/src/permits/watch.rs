@@ -125,7 +125,7 @@ impl Inner {
         match key {
             Key::Slot(subject, n) => {
                 let slots = &mut state.pool(subject).slots;
-                slots.gone(*n, relied);
+                slots.gone(*n, relied, revision);
                 if let Some(own) = slots.own_mut(*n)
                     && own.revision < revision
                 {

@@ -1,5 +1,6 @@
 //! With equal load each replica gets its share.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -67,6 +68,53 @@ async fn nor_does_it_where_the_limit_is_smaller_than_the_fleet() {
 async fn nor_does_it_where_requests_go_elsewhere_after_a_short_wait() {
     check(2, 3, SLOT_WAIT, 50..1_000).await;
     check(5, 3, SLOT_WAIT, 50..1_000).await;
+}
+
+/// Every replica has more to do than it can; returns the longest time in which fewer than `most` requests ran.
+async fn idled(most: u32, replicas: u32, times: std::ops::Range<u64>, seed: u64) -> Duration {
+    let fleet = Fleet::of(replicas).await;
+    let begun = Instant::now();
+    let running = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    for (n, replica) in fleet.replicas.iter().enumerate() {
+        for worker in 0..12_u64 {
+            let (permits, running, times) = (replica.permits.clone(), running.clone(), times.clone());
+            let mut chance = Chance::new(seed * 10_000 + u64::try_from(n).unwrap() * 100 + worker);
+            fleet.tasks.spawn(async move {
+                while begun.elapsed() < Duration::from_secs(40) {
+                    let Ok(slot) = permits.slot_within(&account(), limit(most), AVAILABLE, QUEUE).await else {
+                        continue;
+                    };
+                    running.fetch_add(1, Relaxed);
+                    sleep(chance.millis(times.clone())).await;
+                    running.fetch_sub(1, Relaxed);
+                    drop(slot);
+                }
+            });
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+    let (mut longest, mut full) = (Duration::ZERO, Instant::now());
+    while begun.elapsed() < Duration::from_secs(39) {
+        sleep(Duration::from_millis(5)).await;
+        if running.load(Relaxed) == most {
+            full = Instant::now();
+        }
+        longest = longest.max(full.elapsed());
+    }
+    fleet.stop().await;
+    longest
+}
+
+/// Who gives a slot away comes after whom it gives it to, in everybody's eyes: if each let the other go first, the slot
+/// would be nobody's.
+#[tokio::test(start_paused = true)]
+async fn no_slot_stands_idle_while_everybody_waits() {
+    for (most, replicas) in [(5, 3), (2, 3), (7, 3)] {
+        for seed in 0..2 {
+            let idle = idled(most, replicas, 50..400, seed).await;
+            assert!(idle < Duration::from_millis(200), "{most} over {replicas}, seed {seed}: {idle:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
