@@ -6,6 +6,7 @@ pub mod finished;
 pub mod transcript;
 pub mod watch;
 
+mod alike;
 mod body;
 mod choice;
 

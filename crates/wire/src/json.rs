@@ -3,7 +3,9 @@
 mod scan;
 mod string;
 
-pub(crate) use scan::Scanner;
+use std::ops::Range;
+
+pub(crate) use scan::{Scanner, plain_string};
 
 /// The byte-order mark that some servers put before JSON and event streams.
 pub(crate) const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -24,6 +26,12 @@ pub(crate) fn says_something(raw: &str) -> bool {
         [b'[' | b'{', inner @ .., b']' | b'}'] => !inner.trim_ascii().is_empty(),
         _ => true,
     }
+}
+
+/// Where a part of a text stands in it.
+pub(crate) fn span_of(whole: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr().addr() - whole.as_ptr().addr();
+    start..start + part.len()
 }
 
 /// Whether the raw value is an array.

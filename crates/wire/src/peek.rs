@@ -11,7 +11,7 @@ use std::ops::Range;
 use serde::de::Deserializer;
 use serde_json::value::RawValue;
 
-use crate::json::{self, Scanner};
+use crate::json::{self, Scanner, span_of};
 
 /// Longest model name that is taken, in bytes. Names are keys of routing; real ones stay under 120.
 pub const MAX_MODEL_BYTES: usize = 256;
@@ -317,9 +317,4 @@ fn smaller(one: Option<u64>, other: Option<u64>) -> Option<u64> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-fn span_of(whole: &str, part: &str) -> Range<usize> {
-    let start = part.as_ptr().addr() - whole.as_ptr().addr();
-    start..start + part.len()
 }

@@ -43,17 +43,20 @@ impl Usage {
         (usage != Self::default()).then_some(usage)
     }
 
-    /// Reads a `usage` value from its JSON text.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        if text == "null" {
-            return None;
+    /// Takes a `usage` value of any kind; nothing if it isn't JSON, and none within where it reports nothing.
+    pub(crate) fn take(value: &mut Scanner<'_>) -> Option<Option<Self>> {
+        if value.null() {
+            return Some(None);
+        }
+        let begin = value.clone();
+        if let Some(known) = Known::scan(value) {
+            let usage = known.counts();
+            return Some((usage != Self::default()).then_some(usage));
         }
         // Counts that are no whole numbers, names given twice: rare, so that it may cost a tree.
-        let Some(known) = Known::scan(text) else {
-            return serde_json::from_str(text).ok().as_ref().and_then(Self::read);
-        };
-        let usage = known.counts();
-        (usage != Self::default()).then_some(usage)
+        *value = begin;
+        let text = value.raw()?;
+        Some(serde_json::from_str(text).ok().as_ref().and_then(Self::read))
     }
 
     /// The later report of the two, field by field: streams report running totals.
@@ -123,10 +126,9 @@ impl Details {
 }
 
 impl Known {
-    fn scan(text: &str) -> Option<Self> {
+    fn scan(text: &mut Scanner<'_>) -> Option<Self> {
         let mut known = Self::default();
-        let mut scanner = Scanner::new(text);
-        scanner.object(|name, value| match name {
+        text.object(|name, value| match name {
             "prompt_tokens" => once(&mut known.prompt_tokens, value, whole_number),
             "input_tokens" => once(&mut known.input_tokens, value, whole_number),
             "completion_tokens" => once(&mut known.completion_tokens, value, whole_number),
@@ -141,7 +143,6 @@ impl Known {
             "total_tokens" => once(&mut known.total_tokens, value, whole_number),
             _ => value.raw().map(drop),
         })?;
-        scanner.end()?;
         Some(known)
     }
 }
@@ -177,7 +178,9 @@ mod tests {
             reasoning,
             total,
         });
-        assert_eq!(Usage::parse(text), expected, "{text}");
+        let mut scanner = Scanner::new(text);
+        assert_eq!(Usage::take(&mut scanner), Some(expected), "{text}");
+        assert_eq!(scanner.end(), Some(()), "all of it is taken: {text}");
         let tree: Value = serde_json::from_str(text).unwrap();
         assert_eq!(Usage::read(&tree), expected, "as a tree: {text}");
     }

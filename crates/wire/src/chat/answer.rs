@@ -60,7 +60,7 @@ fn scan(text: &str) -> Option<Result<AnswerFacts, ShapeFault>> {
     let choices = body.choices.filter(|choices| choices.count > 0 && choices.whole)?;
     let facts = AnswerFacts {
         finish_reason: choices.finish_reason.map(str::to_owned),
-        usage: body.usage.and_then(Usage::parse),
+        usage: body.usage,
         model: body.model.map(str::to_owned),
     };
     Some(judge(facts, choices.say_something))

@@ -1,18 +1,21 @@
 //! The usual shape of an answer, whole or one event of a stream, scanned for what is looked at. It gives up on anything
 //! unusual: fields of other types, names given twice, errors.
 
-use super::choice::OUTPUT_FIELDS;
+use super::choice::{OUTPUT_FIELDS, TEXT};
 use crate::json::{self, Scanner};
+use crate::usage::Usage;
 
 /// What the top of an answer says.
 #[derive(Default)]
 pub(super) struct Body<'a> {
     /// Its choices.
     pub(super) choices: Option<Choices<'a>>,
-    /// The text of its usage.
-    pub(super) usage: Option<&'a str>,
+    /// The usage it reports.
+    pub(super) usage: Option<Usage>,
     /// The model it names.
     pub(super) model: Option<&'a str>,
+    /// What is put there to hide how long the text is, a string.
+    pub(super) padding: Option<&'a str>,
 }
 
 /// All choices together.
@@ -26,6 +29,23 @@ pub(super) struct Choices<'a> {
     pub(super) whole: bool,
     /// The first finish reason given.
     pub(super) finish_reason: Option<&'a str>,
+    /// The text that the last delta adds, a string, where it says nothing else.
+    pub(super) text: Option<&'a str>,
+}
+
+/// What is in a delta or a message.
+#[derive(Default)]
+struct Output<'a> {
+    /// Its text, as it stands there.
+    text: Option<&'a str>,
+    /// Whether it says something else.
+    more: bool,
+}
+
+impl Output<'_> {
+    fn says_something(&self) -> bool {
+        self.more || self.text.is_some_and(json::says_something)
+    }
 }
 
 impl<'a> Body<'a> {
@@ -44,11 +64,16 @@ impl<'a> Body<'a> {
                 }
                 "usage" => {
                     twice.first(1)?;
-                    body.usage = Some(value.raw()?);
+                    body.usage = Usage::take(value)?;
                 }
                 "model" => {
                     twice.first(2)?;
                     body.model = value.text()?;
+                }
+                "obfuscation" => {
+                    let raw = value.raw()?;
+                    // Given twice, it is what differs from event to event no more than anything else.
+                    body.padding = if twice.first(3).is_some() && raw.starts_with('"') { Some(raw) } else { None };
                 }
                 "error" if json::says_something(value.raw()?) => return None,
                 "error" => {}
@@ -72,25 +97,29 @@ impl<'a> Choices<'a> {
     }
 
     fn add(&mut self, choice: &mut Scanner<'a>) -> Option<()> {
-        let mut whole = false;
+        let (mut whole, mut more) = (false, false);
         let mut twice = Twice::default();
         choice.object(|name, value| {
             match name {
                 "delta" => {
                     twice.first(0)?;
-                    self.say_something |= output(value)?.unwrap_or(false);
+                    let said = output(value)?.unwrap_or_default();
+                    self.say_something |= said.says_something();
+                    self.text = said.text.filter(|text| !said.more && text.starts_with('"'));
                 }
                 "message" => {
                     twice.first(1)?;
                     let said = output(value)?;
                     whole |= said.is_some();
-                    self.say_something |= said.unwrap_or(false);
+                    self.say_something |= said.unwrap_or_default().says_something();
+                    more = true;
                 }
                 "text" => {
                     twice.first(2)?;
                     let raw = value.raw()?;
                     whole |= raw != "null";
                     self.say_something |= json::says_something(raw);
+                    more = true;
                 }
                 "finish_reason" => {
                     twice.first(3)?;
@@ -103,16 +132,19 @@ impl<'a> Choices<'a> {
         })?;
         self.count += 1;
         self.whole &= whole;
+        if more {
+            self.text = None;
+        }
         Some(())
     }
 }
 
-/// Whether the model says something in a delta or a message; nothing if it is `null`.
-fn output(value: &mut Scanner<'_>) -> Option<Option<bool>> {
+/// What is in a delta or a message; nothing if it is `null`.
+fn output<'a>(value: &mut Scanner<'a>) -> Option<Option<Output<'a>>> {
     if value.null() {
         return Some(None);
     }
-    let mut says = false;
+    let mut output = Output::default();
     let mut known = 0;
     value.object(|name, value| {
         let raw = value.raw()?;
@@ -123,11 +155,14 @@ fn output(value: &mut Scanner<'_>) -> Option<Option<bool>> {
                 return None;
             }
             known |= bit;
-            says |= json::says_something(raw);
+            match name {
+                TEXT => output.text = Some(raw),
+                _ => output.more |= json::says_something(raw),
+            }
         }
         Some(())
     })?;
-    Some(Some(says))
+    Some(Some(output))
 }
 
 /// Whether a `base_resp` says that nothing is wrong.

@@ -4,9 +4,12 @@ use serde_json::Value;
 
 use crate::error::{BodyShape, ErrorFacts};
 
+/// The field of a delta or message that has its text.
+pub(super) const TEXT: &str = "content";
+
 /// The fields of a delta or message in which a model can say something. A role alone says nothing.
 pub(super) const OUTPUT_FIELDS: [&str; 12] = [
-    "content",
+    TEXT,
     "tool_calls",
     "function_call",
     "refusal",

@@ -4,12 +4,15 @@
 mod tests;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use serde_json::Value;
 
+use super::alike::Places;
 use super::body::Body;
 use super::choice::{failure, tree_says_something};
 use crate::error::{ErrorFacts, is_error};
+use crate::json::span_of;
 use crate::usage::Usage;
 
 /// What one event says.
@@ -43,27 +46,42 @@ pub struct Chunk<'a> {
 /// Reads the data of one event of a chat stream.
 #[must_use]
 pub fn inspect_chunk(data: &[u8]) -> ChunkFacts<'_> {
-    let data = data.trim_ascii();
+    read(data.trim_ascii()).0
+}
+
+/// Reads the data of one event, without white space around it: also where its text stands, if that alone makes it another
+/// one than those before.
+pub(super) fn read(data: &[u8]) -> (ChunkFacts<'_>, Option<Places>) {
     if data == b"[DONE]" {
-        return ChunkFacts::Done;
+        return (ChunkFacts::Done, None);
     }
-    let Ok(text) = std::str::from_utf8(data) else { return ChunkFacts::Malformed };
+    let Ok(text) = std::str::from_utf8(data) else { return (ChunkFacts::Malformed, None) };
     // Without choices it may be an error in one of many shapes: rare, so that it may cost a tree.
-    scan(text).map_or_else(|| inspect_tree(text), facts_of)
+    match scan(text) {
+        Some((chunk, places)) => (facts_of(chunk), places),
+        None => (inspect_tree(text), None),
+    }
 }
 
 /// The usual shape; nothing where a reader that sees all of it should judge.
-fn scan(text: &str) -> Option<Chunk<'_>> {
+fn scan(text: &str) -> Option<(Chunk<'_>, Option<Places>)> {
     let body = Body::scan(text)?;
     let choices = body.choices?;
-    let usage = body.usage.and_then(Usage::parse);
-    Some(Chunk {
+    let only_text = choices.count == 1 && choices.finish_reason.is_none() && body.usage.is_none();
+    let inside = |raw: &str| {
+        let Range { start, end } = span_of(text, raw);
+        start + 1..end - 1
+    };
+    let places = choices.text.filter(|_| only_text);
+    let places = places.map(|said| Places { text: inside(said), padding: body.padding.map(inside) });
+    let chunk = Chunk {
         commits: choices.say_something,
-        usage_only: choices.count == 0 && usage.is_some(),
+        usage_only: choices.count == 0 && body.usage.is_some(),
         finish_reason: choices.finish_reason.filter(|why| !why.is_empty()).map(Cow::Borrowed),
-        usage,
+        usage: body.usage,
         model: body.model.filter(|model| !model.is_empty()).map(Cow::Borrowed),
-    })
+    };
+    Some((chunk, places))
 }
 
 fn facts_of(chunk: Chunk<'_>) -> ChunkFacts<'_> {

@@ -3,8 +3,9 @@
 #[cfg(test)]
 mod tests;
 
+use super::alike::Alike;
 use super::answer::silence_has_a_reason;
-use super::chunk::{Chunk, ChunkFacts, inspect_chunk};
+use super::chunk::{Chunk, ChunkFacts, read};
 use crate::error::ErrorFacts;
 use crate::sse::{Frame, Kind};
 use crate::usage::Usage;
@@ -39,7 +40,7 @@ pub enum StreamEnd {
     Failed,
 }
 
-/// State of one chat stream. Frames go in, facts come out; it keeps no content.
+/// State of one chat stream. Frames go in, facts come out; of the content it keeps nothing.
 #[derive(Debug, Default)]
 pub struct StreamWatch {
     committed: bool,
@@ -50,6 +51,7 @@ pub struct StreamWatch {
     usage: Option<Usage>,
     model: Option<String>,
     error: Option<Box<ErrorFacts>>,
+    alike: Alike,
 }
 
 impl StreamWatch {
@@ -59,20 +61,34 @@ impl StreamWatch {
         Self::default()
     }
 
+    #[cfg(test)]
+    pub(super) const fn alike(&self) -> &Alike {
+        &self.alike
+    }
+
     /// Takes the next frame and says what it was.
     pub fn take(&mut self, frame: &Frame) -> Seen {
         match frame.kind {
             Kind::Blank | Kind::KeepAlive => return Seen::Silent,
             Kind::Event => self.events += 1,
         }
-        if frame.data().trim_ascii().is_empty() {
+        let data = frame.data().trim_ascii();
+        if data.is_empty() {
             return Seen::Silent;
         }
         if frame.event() == Some("error") {
             self.error = Some(Box::new(ErrorFacts::read(200, None, frame.data())));
             return Seen::Error;
         }
-        match inspect_chunk(frame.data()) {
+        if let Some(says_something) = self.alike.says_something(data) {
+            self.committed |= says_something;
+            return if says_something { Seen::Content } else { Seen::Silent };
+        }
+        let (facts, places) = read(data);
+        if let Some(places) = places {
+            self.alike.remember(data, &places);
+        }
+        match facts {
             ChunkFacts::Done => {
                 self.done = true;
                 Seen::Done

@@ -238,3 +238,10 @@ impl<'a> Scanner<'a> {
 fn has_control(bytes: &[u8]) -> bool {
     bytes.iter().fold(false, |found, byte| found | (*byte < 0x20))
 }
+
+/// Length of the string whose opening quote stands before `rest`, if it has no escapes and is what a string may be.
+pub(crate) fn plain_string(rest: &[u8]) -> Option<usize> {
+    let Inside { length, plain } = inside(rest)?;
+    let string = rest.get(..length)?;
+    (plain && !has_control(string) && std::str::from_utf8(string).is_ok()).then_some(length)
+}

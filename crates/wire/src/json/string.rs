@@ -6,6 +6,8 @@ use wide::u8x16;
 /// Bytes that are looked at as one.
 const BLOCK: usize = 64;
 const LANES: usize = 16;
+/// Bytes within which a string that has no escapes counts as short.
+const SHORT: usize = 3 * LANES;
 /// Every second bit, from the second on.
 const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 
@@ -22,12 +24,16 @@ pub(super) struct Inside {
 /// Control characters aren't looked for.
 #[inline]
 pub(super) fn inside(rest: &[u8]) -> Option<Inside> {
-    // Most strings are names and short words.
-    if let Some(first) = rest.first_chunk::<LANES>() {
-        let first = u8x16::new(*first);
-        let (quotes, slashes) = (equal(first, b'"'), equal(first, b'\\'));
-        if quotes != 0 && slashes & before(quotes) == 0 {
-            return Some(Inside { length: index(quotes), plain: true });
+    // Most strings are names and short words without escapes.
+    let (parts, _) = rest.as_chunks::<LANES>();
+    for (number, part) in parts.iter().take(SHORT / LANES).enumerate() {
+        let part = u8x16::new(*part);
+        let (quotes, slashes) = (equal(part, b'"'), equal(part, b'\\'));
+        if slashes & before(quotes) != 0 {
+            break;
+        }
+        if quotes != 0 {
+            return Some(Inside { length: number * LANES + index(quotes), plain: true });
         }
     }
     long(rest)
