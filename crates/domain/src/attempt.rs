@@ -122,10 +122,10 @@ pub struct Machine {
     skips: Skips,
     /// What the present order tells of candidates passed over before it.
     told: Skips,
-    failures: SmallVec<[FailureRecord; 4]>,
+    failures: Vec<FailureRecord>,
     outcomes: SmallVec<[Outcome; 1]>,
     /// Sources that were left.
-    left: SmallVec<[Left; 4]>,
+    left: SmallVec<[Left; 1]>,
     /// Candidates that were softly blocked when their turn came: a last resort at the list's end.
     deferred: VecDeque<Candidate>,
     /// Candidates that were full when their turn came, while room there is of use.
@@ -158,7 +158,7 @@ impl Machine {
             maybe_billed: false,
             skips: Skips::new(),
             told: Skips::new(),
-            failures: SmallVec::new(),
+            failures: Vec::new(),
             outcomes: SmallVec::new(),
             left: SmallVec::new(),
             deferred: VecDeque::new(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::body::{Body, PayloadError};
-use crate::json::{self, escape, integer, usual};
+use crate::json::{self, escape, usual};
 use crate::{Boot, ConfigPosition, Identity, LogTime, Mark, ProducerId, RequestId, SourceRef};
 
 /// Who made an edit.
@@ -64,12 +64,24 @@ impl Draft {
 
 /// Room for the tail of a usual event of a request, in bytes.
 const TAIL: usize = 640;
+/// Bytes of `"at":"…","request":"…"`.
+const WHEN: usize = 96;
 
 /// A draft written up to its identity, which only the outbox can give, under its lock.
 #[derive(Debug, Clone)]
 pub struct Encoded {
+    at: LogTime,
     tail: Vec<u8>,
     urgent: bool,
+}
+
+/// Encodes drafts one after the other. Those that are written together mostly bear one time and are of one request, whose
+/// text is made once.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    /// What the text was made of.
+    last: Option<(LogTime, Option<RequestId>)>,
+    text: Vec<u8>,
 }
 
 /// What the events of one boot have in common before their tails.
@@ -102,10 +114,11 @@ impl Encoded {
     /// Appends the whole event, the `n`-th of a boot, to `out` as one JSON object.
     pub fn write_sequenced(&self, head: &Head, n: u64, out: &mut Vec<u8>) {
         out.reserve(self.size_bound());
-        out.extend_from_slice(&head.id);
-        integer(n, false, out);
-        out.extend_from_slice(&head.rest);
-        integer(n, false, out);
+        let mut digits = itoa::Buffer::new();
+        let n = digits.format(n).as_bytes();
+        for piece in [&head.id, n, &head.rest, n] {
+            out.extend_from_slice(piece);
+        }
         self.write_tail(out);
     }
 
@@ -113,6 +126,12 @@ impl Encoded {
     fn write_tail(&self, out: &mut Vec<u8>) {
         out.push(b',');
         out.extend_from_slice(self.tail.get(1..).unwrap_or_default());
+    }
+
+    /// When the event happened.
+    #[must_use]
+    pub const fn at(&self) -> LogTime {
+        self.at
     }
 
     /// Whether others act on it: [`Body::is_urgent`].
@@ -150,24 +169,41 @@ impl Draft {
     /// # Errors
     /// What `serde_json` reports; the stored types give it no reason to.
     pub fn encode(&self) -> Result<Encoded, serde_json::Error> {
+        Encoder::default().encode(self)
+    }
+}
+
+impl Encoder {
+    /// Writes all of a draft but the identity.
+    ///
+    /// # Errors
+    /// As [`Draft::encode`].
+    pub fn encode(&mut self, draft: &Draft) -> Result<Encoded, serde_json::Error> {
+        let Draft { at, request, actor, reason, body, .. } = draft;
+        let when = (*at, request.map(|(id, _)| id));
+        if self.last.replace(when) != Some(when) {
+            self.text.clear();
+            self.text.reserve(WHEN);
+            usual::when(when, &mut self.text);
+        }
         let mut tail = Vec::with_capacity(TAIL);
-        usual::envelope(self, &self.body.kind_text(), &mut tail);
-        if let Some(actor) = &self.actor {
+        usual::envelope(draft, &self.text, &body.kind_text(), &mut tail);
+        if let Some(actor) = actor {
             tail.extend_from_slice(br#","actor":"#);
             json::write(actor, &mut tail)?;
         }
-        if let Some(reason) = &self.reason {
+        if let Some(reason) = reason {
             tail.extend_from_slice(br#","reason":"#);
             json::write(reason, &mut tail)?;
         }
         tail.extend_from_slice(br#","data":"#);
-        match &self.body {
+        match body {
             Body::Unknown(unknown) => tail.extend_from_slice(unknown.data.get().as_bytes()),
             known if usual::payload(known, &mut tail) => {}
             known => json::write(known, &mut tail)?,
         }
         tail.push(b'}');
-        Ok(Encoded { tail, urgent: self.body.is_urgent() })
+        Ok(Encoded { at: *at, tail, urgent: body.is_urgent() })
     }
 }
 

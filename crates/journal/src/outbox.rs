@@ -78,7 +78,7 @@ pub struct OutboxConfig {
     pub batch: BatchLimits,
     /// When a message is sent again.
     pub retry: Retry,
-    /// Dates the outbox's own events and tells how old the oldest one is.
+    /// Dates the outbox's own events.
     pub clock: Clock,
     /// Spreads the waits of resends.
     pub dice: Dice,
@@ -343,8 +343,7 @@ impl Outbox {
 
 impl Shared {
     fn append(&self, events: &[Encoded], room: Room<'_>) -> Result<state::Taken, OutboxError> {
-        let at = (self.config.clock)();
-        let taken = self.state.lock().append(events, at, room)?;
+        let taken = self.state.lock().append(events, room)?;
         if taken.wake {
             self.work.notify_one();
         }

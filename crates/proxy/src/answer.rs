@@ -100,7 +100,8 @@ pub struct Ids {
 impl Ids {
     /// Writes them into an answer's headers.
     pub fn write(&self, headers: &mut HeaderMap) {
-        if let Ok(id) = HeaderValue::try_from(self.request.to_string()) {
+        let mut digits = [0; 36];
+        if let Ok(id) = HeaderValue::from_str(self.request.as_uuid().as_hyphenated().encode_lower(&mut digits)) {
             headers.insert(X_REQUEST_ID, id.clone());
             headers.insert(REQUEST_ID, id);
         }

@@ -14,7 +14,7 @@ use waybill_event::LogTime;
 use waybill_event::failure::Sent;
 use waybill_upstream::{Dispatcher, Outbound, Reply, Target, observe};
 use waybill_wire::chat::{Seen, StreamWatch};
-use waybill_wire::headers::is_event_stream;
+use waybill_wire::headers::{self, is_event_stream};
 use waybill_wire::schema::Schema;
 use waybill_wire::sse::Splitter;
 
@@ -39,8 +39,8 @@ pub struct Ask<'a> {
     pub target: &'a Target,
     /// The provider's kind.
     pub provider: &'a str,
-    /// The client's headers.
-    pub headers: &'a HeaderMap,
+    /// What goes out of the client's headers.
+    pub headers: &'a headers::ToUpstream,
     /// The body with the upstream's model name.
     pub body: Bytes,
     /// Whether a stream is wanted.

@@ -1,9 +1,9 @@
 //! The retry budgets of this replica, one for each target model.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use waybill_domain::retry_budget::RetryBudget;

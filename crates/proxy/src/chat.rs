@@ -71,7 +71,7 @@ impl Walk {
         loop {
             let attempted = tokio::select! {
                 attempted = self.attempt() => attempted,
-                () = self.replica.stopping().cancelled() => return self.stopped(&ids).await,
+                () = self.replica.stopping().cancelled() => return Box::pin(self.stopped(&ids)).await,
             };
             let (observation, heard) = match attempted {
                 Attempted::Answered(found) => {
@@ -130,7 +130,7 @@ impl Walk {
         self.wanted.body = Bytes::new();
         self.record.let_request_go();
         self.wanted.schema = None;
-        self.wanted.headers = HeaderMap::new();
+        self.wanted.headers = headers::ToUpstream::default();
     }
 
     /// Makes the attempt that was begun.
@@ -311,7 +311,7 @@ impl Walk {
         Settings {
             provider: running.map_or_else(String::new, |r| r.entity.provider().to_owned()),
             idle: limits.and_then(|l| l.idle).unwrap_or(Duration::from_secs(60)),
-            total: self.record.deadline(),
+            ends: self.record.ends(),
             include_usage: self.wanted.include_usage,
             now_ms: now_ms(&self.replica.clock),
             resumes: self.wanted.stream && self.course.policy().mid_stream == MidStream::VerifiedResume,

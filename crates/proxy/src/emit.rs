@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use waybill_domain::selector::View;
-use waybill_event::envelope::Encoded;
+use waybill_event::envelope::{Encoded, Encoder};
 use waybill_event::{Body, Draft, Event, Identity, Mark, Source};
 use waybill_journal::outbox::{Outbox, OutboxError, Reservation};
 
@@ -61,7 +61,11 @@ impl Emitter {
     /// # Errors
     /// [`EmitError`]; nothing was written and nothing was folded then.
     pub fn append(&self, drafts: Drafts, room: Room<'_>) -> Result<u64, EmitError> {
-        let encoded = drafts.iter().map(Draft::encode).collect::<Result<Vec<Encoded>, _>>()?;
+        let mut encoder = Encoder::default();
+        let mut encoded: SmallVec<[Encoded; 4]> = SmallVec::new();
+        for draft in &drafts {
+            encoded.push(encoder.encode(draft)?);
+        }
         let evidence = evidence_sources(&drafts);
         let entries: SmallVec<[(Source, Arc<SourceView>); 2]> =
             evidence.into_iter().map(|source| (source, self.views.of(source))).collect();

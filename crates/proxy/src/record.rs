@@ -95,7 +95,7 @@ pub struct Record {
     machine: Machine,
     running: Option<Running>,
     /// The running attempt's failure, until what follows it is known.
-    failure: Option<Failure>,
+    failure: Option<Box<Failure>>,
     /// The client's body, while it is there: evidence is cleared of what it says.
     request: Option<Bytes>,
     /// When an attempt last failed.
@@ -249,10 +249,10 @@ impl Record {
         self.answering.as_ref().map(|(candidate, _)| candidate)
     }
 
-    /// Time for the whole request.
+    /// When the request has run out of time.
     #[must_use]
-    pub const fn deadline(&self) -> Duration {
-        self.machine.deadline()
+    pub fn ends(&self) -> Instant {
+        self.admitted + self.machine.deadline()
     }
 
     /// Masked evidence of a failed attempt.

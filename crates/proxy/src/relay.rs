@@ -40,7 +40,8 @@ pub struct Relay {
     walk: Walk,
     provider: String,
     idle: Duration,
-    total: Duration,
+    /// When the request has run out of time.
+    ends: Instant,
     include_usage: bool,
     now_ms: i64,
     phase: Phase,
@@ -68,8 +69,8 @@ pub struct Settings {
     pub provider: String,
     /// Between two chunks.
     pub idle: Duration,
-    /// From admission to the end of the whole request.
-    pub total: Duration,
+    /// When the whole request has run out of time.
+    pub ends: Instant,
     /// Whether the client asked for the usage chunk.
     pub include_usage: bool,
     /// UTC at the attempt's start, in milliseconds.
@@ -87,7 +88,7 @@ impl Relay {
         if !settings.resumes {
             walk.make_no_further_attempt();
         }
-        let Settings { provider, idle, total, include_usage, now_ms, resumes } = settings;
+        let Settings { provider, idle, ends, include_usage, now_ms, resumes } = settings;
         let (phase, alarm) = (Phase::Held, Alarm::new(idle, walk.stopping()));
         let resume = resumes.then(|| Box::new(Resume::of(&opened.held)));
         Self {
@@ -95,7 +96,7 @@ impl Relay {
             walk,
             provider,
             idle,
-            total,
+            ends,
             include_usage,
             now_ms,
             phase,
@@ -109,7 +110,7 @@ impl Relay {
     /// The body of the client's answer. Dropping it drops the upstream's connection and closes the record.
     pub fn into_body(self) -> Body {
         let replica = self.walk.replica().clone();
-        let ends = Instant::now() + self.total.saturating_sub(self.walk.record.now());
+        let ends = self.ends;
         let pieces = futures_util::stream::unfold(Box::new(self), |mut relay| async move {
             let bytes = relay.next().await?;
             let last = matches!(relay.phase, Phase::Draining | Phase::Over);
@@ -159,9 +160,8 @@ impl Relay {
                 }
                 Phase::Held | Phase::Draining | Phase::Over => return None,
             }
-            let left = self.total.saturating_sub(self.walk.record.now());
-            let own = self.patience();
-            let last = match self.alarm.bound(own.min(left), &mut self.opened.reply).await {
+            let own = Instant::now() + self.patience();
+            let last = match self.alarm.bound(own.min(self.ends), &mut self.opened.reply).await {
                 Rang::Read(Ok(Some(chunk))) => {
                     self.opened.splitter.push(&chunk);
                     continue;
@@ -177,7 +177,7 @@ impl Relay {
                 }
                 Rang::Stopping => self.stopped(),
                 Rang::Late => {
-                    let limit = if left < own { Limit::Deadline } else { Limit::Idle };
+                    let limit = if self.ends < own { Limit::Deadline } else { Limit::Idle };
                     self.cut_short(timed_out(&self.provider, limit, Sent::Response, true))
                 }
             };

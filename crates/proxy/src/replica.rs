@@ -1,10 +1,11 @@
 //! What all requests of a replica share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use foldhash::HashMap;
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use waybill_domain::catalog::{Snapshot, SourceEntity};

@@ -1,12 +1,12 @@
 //! Selection tables and wheels of this replica, one of each per (group, model): built when eligibility changed, else at
 //! most once a second, and used by every plan in between.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use waybill_domain::catalog::{ModelAbilities, Snapshot};
 use waybill_domain::selector::plan::{Manner, Moment, Plan};

@@ -1,9 +1,10 @@
 //! This replica's view of every source: shared state plus own events, and what the fleet has in flight there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use waybill_domain::catalog::{Ability, Catalog};
 use waybill_domain::selector::table::Row;

@@ -211,9 +211,12 @@ pub(crate) fn keyed(key: &[u8; KEY_BYTES]) -> Hmac<Sha256> {
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |n: u8| DIGITS.get(usize::from(n)).copied().map_or('0', char::from);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let digit = |n: u8| n + if n < 10 { b'0' } else { b'a' - 10 };
+    let mut text = Vec::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]

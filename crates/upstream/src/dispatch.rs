@@ -84,8 +84,8 @@ impl Default for Limits {
 pub struct Outbound<'a> {
     /// The endpoint under the base URL, such as `chat/completions`.
     pub path: &'static str,
-    /// The client's headers; only those of the allow-list go out.
-    pub headers: &'a HeaderMap,
+    /// What goes out of the client's headers.
+    pub headers: &'a headers::ToUpstream,
     /// The body, sent as it is.
     pub body: Bytes,
     /// Whether an event stream is wanted, where the client said nothing.
@@ -240,7 +240,7 @@ struct Asked<'a> {
     /// Whether it must not go out twice, nor over a connection that may be dead already.
     once: bool,
     method: Method,
-    from_client: Option<&'a HeaderMap>,
+    from_client: Option<&'a headers::ToUpstream>,
     kind: Option<HeaderValue>,
     accept: HeaderValue,
     body: Bytes,
@@ -263,7 +263,7 @@ impl<'a> Asked<'a> {
 
     /// All headers but `host`.
     fn headers(&self) -> HeaderMap {
-        let mut headers = self.from_client.map_or_else(HeaderMap::new, headers::outbound);
+        let mut headers = self.from_client.map_or_else(HeaderMap::new, headers::ToUpstream::to_map);
         if let Some(kind) = &self.kind {
             headers.entry(CONTENT_TYPE).or_insert_with(|| kind.clone());
         }

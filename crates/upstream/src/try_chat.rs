@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use serde_json::json;
 use waybill_domain::observation::{Fault, Observation, Phase, TransportFault};
 use waybill_event::failure::Sent;
 use waybill_wire::chat::inspect_answer;
+use waybill_wire::headers::ToUpstream;
 
 use crate::dispatch::{Dispatcher, Limits, Outbound};
 use crate::observe;
@@ -65,7 +65,7 @@ impl Dispatcher {
         });
         let outbound = Outbound {
             path: "chat/completions",
-            headers: &HeaderMap::new(),
+            headers: &ToUpstream::default(),
             body: Bytes::from(body.to_string()),
             accept_stream: false,
         };

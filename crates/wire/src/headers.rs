@@ -3,52 +3,65 @@
 #[cfg(test)]
 mod tests;
 
-use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue};
+use smallvec::SmallVec;
 
 /// Client to upstream. Credentials, cookies, forwarding, hop-by-hop, `accept-encoding` and organisation headers are
 /// absent on purpose: the source has its own, and a compressed answer couldn't be read for usage.
-const OUTBOUND: [HeaderName; 4] =
+static OUTBOUND: [HeaderName; 4] =
     [CONTENT_TYPE, ACCEPT, HeaderName::from_static("idempotency-key"), HeaderName::from_static("openai-beta")];
 
 /// Upstream to client, on every answer.
-const INBOUND: [HeaderName; 6] = [
-    CONTENT_TYPE,
-    CONTENT_ENCODING,
-    CONTENT_LANGUAGE,
-    HeaderName::from_static("openai-processing-ms"),
-    HeaderName::from_static("openai-version"),
-    HeaderName::from_static("openai-model"),
-];
-
-/// Upstream to client, families by prefix.
-const INBOUND_PREFIXES: [&str; 1] = ["x-ratelimit-"];
+fn is_inbound(name: &str) -> bool {
+    match name {
+        "content-type" | "content-encoding" | "content-language" => true,
+        "openai-processing-ms" | "openai-version" | "openai-model" => true,
+        family => family.starts_with("x-ratelimit-"),
+    }
+}
 
 /// Upstream to client, only with an upstream's error that is passed on.
-const INBOUND_ERROR: [HeaderName; 3] =
+static INBOUND_ERROR: [HeaderName; 3] =
     [RETRY_AFTER, HeaderName::from_static("retry-after-ms"), HeaderName::from_static("x-should-retry")];
 
 /// Room for headers that are added to those that cross, so that the map doesn't grow. A map is kept for as long as its
 /// connection.
 const ROOM: usize = 8;
 
-/// What of a client's headers goes to an upstream.
-#[must_use]
-pub fn outbound(from_client: &HeaderMap) -> HeaderMap {
-    let mut to_upstream = HeaderMap::with_capacity(ROOM);
-    copy(from_client, &OUTBOUND, &mut to_upstream);
-    to_upstream
+/// What of a client's headers goes to an upstream: nothing else can be in it.
+#[derive(Debug, Clone, Default)]
+pub struct ToUpstream(Vec<(HeaderName, HeaderValue)>);
+
+impl ToUpstream {
+    /// Of these headers.
+    #[must_use]
+    pub fn of(from_client: &HeaderMap) -> Self {
+        let mut crossing = Vec::with_capacity(OUTBOUND.len());
+        for name in &OUTBOUND {
+            crossing.extend(from_client.get_all(name).iter().map(|value| (name.clone(), value.clone())));
+        }
+        Self(crossing)
+    }
+
+    /// As a map, with room for headers of our own.
+    #[must_use]
+    pub fn to_map(&self) -> HeaderMap {
+        let mut to_upstream = HeaderMap::with_capacity(ROOM);
+        for (name, value) in &self.0 {
+            to_upstream.append(name, value.clone());
+        }
+        to_upstream
+    }
 }
 
 /// What of an upstream's headers goes to the client. `content-length` and transfer headers are the server's own.
 #[must_use]
 pub fn inbound(from_upstream: &HeaderMap) -> HeaderMap {
-    let crosses = |name: &HeaderName| {
-        INBOUND.contains(name) || INBOUND_PREFIXES.iter().any(|prefix| name.as_str().starts_with(prefix))
-    };
-    let crossing = || from_upstream.iter().filter(|(name, _)| crosses(name));
-    let mut to_client = HeaderMap::with_capacity(crossing().count() + ROOM);
-    for (name, value) in crossing() {
+    let crossing: SmallVec<[_; 2 * ROOM]> =
+        from_upstream.iter().filter(|(name, _)| is_inbound(name.as_str())).collect();
+    let mut to_client = HeaderMap::with_capacity(crossing.len() + ROOM);
+    for (name, value) in crossing {
         to_client.append(name, value.clone());
     }
     to_client
@@ -62,7 +75,11 @@ pub fn inbound_error(from_upstream: &HeaderMap) -> HeaderMap {
     for content in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LANGUAGE] {
         to_client.remove(content);
     }
-    copy(from_upstream, &INBOUND_ERROR, &mut to_client);
+    for name in &INBOUND_ERROR {
+        for value in from_upstream.get_all(name) {
+            to_client.append(name, value.clone());
+        }
+    }
     to_client
 }
 
@@ -84,12 +101,4 @@ pub fn is_encoded_so(headers: &HeaderMap, body: &[u8]) -> bool {
 pub fn is_event_stream(headers: &HeaderMap) -> bool {
     let Some(Ok(kind)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"))
-}
-
-fn copy(from: &HeaderMap, names: &[HeaderName], to: &mut HeaderMap) {
-    for (name, value) in from {
-        if names.contains(name) {
-            to.append(name, value.clone());
-        }
-    }
 }

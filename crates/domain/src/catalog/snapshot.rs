@@ -2,10 +2,11 @@
 //! everything; folding an edit into the clone copies only what the edit touches.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use foldhash::HashSet;
 use waybill_event::config::{Group, Key, StoredHash};
 use waybill_event::selection::SkipReason;
 use waybill_event::{ConfigPosition, Event, GroupId, KeyId, LogTime, Source};

@@ -7,12 +7,26 @@ const fn special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
+/// Whether one of eight bytes can't. Most texts are names of a few bytes, too short for the compiler to look at many at once.
+const fn special_of(bytes: [u8; 8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let bytes = u64::from_le_bytes(bytes);
+    // The highest bit of a byte that is less than `n`, which is at most 128, and some of those behind it.
+    let less = bytes.wrapping_sub(ONES * 0x20);
+    let quotes = (bytes ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
+    let slashes = (bytes ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
+    (less | quotes | slashes) & !bytes & HIGHS != 0
+}
+
 /// Appends the inside of a JSON text.
 #[inline]
 pub(crate) fn escape(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
-    // Without an early end the compiler looks at many bytes at once; hardly any text has one to be found.
-    if bytes.iter().fold(false, |found, byte| found | special(*byte)) {
+    // Hardly any text has one to be found, so that nothing is gained by an early end.
+    let (words, rest) = bytes.as_chunks::<8>();
+    let found = words.iter().fold(false, |found, word| found | special_of(*word));
+    if found | rest.iter().fold(false, |found, byte| found | special(*byte)) {
         escape_each(bytes, out);
     } else {
         out.extend_from_slice(bytes);
@@ -47,24 +61,13 @@ fn hex(digit: usize) -> u8 {
     HEX.get(digit).copied().unwrap_or_default()
 }
 
-/// Appends a whole number. No number of 64 bits has more than 20 digits.
+/// Appends a whole number.
 #[inline]
 pub(crate) fn integer(number: u64, negative: bool, out: &mut Vec<u8>) {
-    let mut digits = [b'0'; 20];
-    let mut rest = number;
-    let mut count = 0;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-        rest /= 10;
-        count += 1;
-        if rest == 0 {
-            break;
-        }
-    }
     if negative {
         out.push(b'-');
     }
-    out.extend_from_slice(digits.get(digits.len() - count..).unwrap_or_default());
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// The last hexadecimal digits of a number, zeros at the front included.
@@ -78,4 +81,22 @@ pub(crate) fn hexadecimal<const WIDTH: usize>(number: u64) -> [u8; WIDTH] {
         rest >>= 4;
     }
     digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_bytes_are_judged_as_each_of_them_is() {
+        for other in [b'a', 0x20, 0x21, b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+            for byte in 0..=u8::MAX {
+                for place in 0..8 {
+                    let mut bytes = [other; 8];
+                    bytes[place] = byte;
+                    assert_eq!(special_of(bytes), special(byte), "{byte:#x} at {place} among {other:#x}");
+                }
+            }
+        }
+    }
 }

@@ -63,17 +63,6 @@ fn member<T>(name: &'static str, value: Option<T>, out: &mut Out, write: impl Fn
     }
 }
 
-fn time(at: LogTime, out: &mut Out) {
-    out.push(b'"');
-    out.extend_from_slice(&at.text());
-    out.push(b'"');
-}
-
-fn request(id: RequestId, out: &mut Out) {
-    let mut digits = [0; uuid::fmt::Hyphenated::LENGTH];
-    word(id.as_uuid().as_hyphenated().encode_lower(&mut digits), out);
-}
-
 /// A source's members, without the braces.
 fn source_members(source: Source, out: &mut Out) {
     match source.kind {
@@ -148,17 +137,27 @@ fn usage_members(usage: Usage, first: &'static [u8], out: &mut Out) {
     }
 }
 
-/// The envelope without the identity and the payload: an open object.
-pub(crate) fn envelope(draft: &Draft, kind: &str, out: &mut Out) {
+/// When an event happened, and in which request.
+pub(crate) fn when((at, request): (LogTime, Option<RequestId>), out: &mut Out) {
+    put(r#","at":""#, out);
+    out.extend_from_slice(&at.text());
+    out.push(b'"');
+    if let Some(id) = request {
+        let mut digits = [0; uuid::fmt::Hyphenated::LENGTH];
+        put(r#","request":""#, out);
+        out.extend_from_slice(id.as_uuid().as_hyphenated().encode_lower(&mut digits).as_bytes());
+        out.push(b'"');
+    }
+}
+
+/// The envelope without the identity and the payload: an open object. `when` is what [`when`] writes.
+pub(crate) fn envelope(draft: &Draft, when: &[u8], kind: &str, out: &mut Out) {
     put(r#"{"type":"#, out);
     text(kind, out);
     put(r#","v":"#, out);
     number(draft.body.version(), out);
-    put(r#","at":"#, out);
-    time(draft.at, out);
-    if let Some((id, rn)) = draft.request {
-        put(r#","request":"#, out);
-        request(id, out);
+    out.extend_from_slice(when);
+    if let Some((_, rn)) = draft.request {
         put(r#","rn":"#, out);
         number(rn, out);
     }

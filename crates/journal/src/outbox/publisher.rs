@@ -274,7 +274,7 @@ impl Publisher {
         let last = last.unwrap_or(state.appended + 1);
         let draft = Draft::new(at, OutboxDrained { replica, boot, last });
         let appended = match draft.encode() {
-            Ok(encoded) => state.append(&[encoded], at, Room::Notice).map_err(|error| error.to_string()),
+            Ok(encoded) => state.append(&[encoded], Room::Notice).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(error) = &appended {

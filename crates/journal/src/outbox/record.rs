@@ -45,18 +45,10 @@ pub(super) fn push(out: &mut Vec<u8>, ordinal: u64, at: LogTime, write: impl FnO
     let event = out.get(start + HEADER_BYTES..).unwrap_or_default();
     let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
     let checksum = checksum(ordinal, at, event);
-    let mut header = [0; HEADER_BYTES];
-    let fields = length
-        .to_le_bytes()
-        .into_iter()
-        .chain(checksum.to_le_bytes())
-        .chain(ordinal.to_le_bytes())
-        .chain(at.as_micros().to_le_bytes());
-    for (slot, byte) in header.iter_mut().zip(fields) {
-        *slot = byte;
-    }
+    let both = u64::from(checksum) << 32 | u64::from(length);
+    let header = [both.to_le_bytes(), ordinal.to_le_bytes(), at.as_micros().to_le_bytes()];
     if let Some(slot) = out.get_mut(start..start + HEADER_BYTES) {
-        slot.copy_from_slice(&header);
+        slot.copy_from_slice(header.as_flattened());
     }
 }
 
@@ -115,8 +107,7 @@ fn field<const N: usize>(header: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
 
 fn checksum(ordinal: u64, at: LogTime, event: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&ordinal.to_le_bytes());
-    hasher.update(&at.as_micros().to_le_bytes());
+    hasher.update([ordinal.to_le_bytes(), at.as_micros().to_le_bytes()].as_flattened());
     hasher.update(event);
     hasher.finalize()
 }

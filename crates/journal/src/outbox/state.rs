@@ -88,14 +88,15 @@ impl State {
     }
 
     /// Gives the events their ordinals and writes them: all or none.
-    pub(super) fn append(&mut self, events: &[Encoded], at: LogTime, room: Room<'_>) -> Result<Taken, OutboxError> {
+    pub(super) fn append(&mut self, events: &[Encoded], room: Room<'_>) -> Result<Taken, OutboxError> {
         if self.closing && !matches!(room, Room::Notice) {
             return Err(OutboxError::Closed);
         }
         let first = self.appended + 1;
-        if events.is_empty() {
+        // Events are appended as they happen, so that their times are that of the append.
+        let Some(at) = events.iter().map(Encoded::at).max() else {
             return Ok(Taken { ordinals: first..=self.appended, wake: false });
-        }
+        };
         let (records, count) = self.render(events, first, at)?;
         let length = u64::try_from(records.len()).unwrap_or(u64::MAX);
         let from_reservation = match room {

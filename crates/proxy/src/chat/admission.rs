@@ -23,7 +23,7 @@ use waybill_event::config::Key;
 use waybill_event::selection::SkipReason;
 use waybill_event::traffic::{FinalState, Protocol, RequestAdmitted};
 use waybill_journal::outbox::{OutboxError, Reservation};
-use waybill_wire::headers;
+use waybill_wire::headers::ToUpstream;
 use waybill_wire::peek::{Peek, PeekError, peek};
 
 use first::{First, choose, choose_after};
@@ -47,7 +47,7 @@ const MAX_SKIPS: usize = 32;
 /// What an admitted request wants, as its attempts need it.
 pub struct Wanted {
     /// What of the client's headers goes to upstreams.
-    pub headers: HeaderMap,
+    pub headers: ToUpstream,
     /// The client's body.
     pub body: Bytes,
     /// Where the model's name stands in it.
@@ -252,7 +252,7 @@ fn want(
         user: if authorised.key.user_limits.is_unlimited() { None } else { peeked.user() },
         _held: Default::default(),
         key: authorised.key.clone(),
-        headers: headers::outbound(headers),
+        headers: ToUpstream::of(headers),
         body: body.clone(),
     };
     Ok((wanted, authorised))

@@ -48,7 +48,7 @@ impl Record {
         self.failed_at = self.now();
         self.machine.failed(&verdict);
         let rule = verdict.rule.clone();
-        self.failure = Some(Failure { verdict, shadow, observation, heard });
+        self.failure = Some(Box::new(Failure { verdict, shadow, observation, heard }));
         rule
     }
 
@@ -68,7 +68,8 @@ impl Record {
     }
 
     pub(super) fn attempt_failed(&mut self, next: Next, drafts: &mut Drafts) {
-        let Some(Failure { verdict, shadow, observation, heard }) = self.failure.take() else { return };
+        let Some(failure) = self.failure.take() else { return };
+        let Failure { verdict, shadow, observation, heard } = *failure;
         let Some(running) = self.running.take() else { return };
         let said = self.request.as_ref().map_or_else(Said::unknown, |request| Said::of(request));
         let evidence = evidence(&observation, &said, verdict.wait);

@@ -37,9 +37,8 @@ impl Alarm {
         Self { timer: Box::pin(tokio::time::sleep(usual)), stopping }
     }
 
-    /// The next chunk, unless it doesn't come within `limit`.
-    pub(super) async fn bound(&mut self, limit: Duration, reply: &mut Reply) -> Rang {
-        let end = Instant::now() + limit;
+    /// The next chunk, unless it doesn't come until `end`.
+    pub(super) async fn bound(&mut self, end: Instant, reply: &mut Reply) -> Rang {
         if self.timer.deadline() > end {
             self.timer.as_mut().reset(end);
         }

@@ -1,9 +1,9 @@
 //! Connections that wait for their next request.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 

@@ -5,6 +5,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 
 use waybill_upstream::Outbound;
+use waybill_wire::headers::ToUpstream;
 
 use crate::raw::{BODY, Raw, dispatcher, limits, outbound, read_request, target};
 
@@ -31,6 +32,7 @@ async fn the_request_is_ours_and_its_body_the_clients() {
         ]
         .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))),
     );
+    let headers = ToUpstream::of(&headers);
     let request = Outbound { accept_stream: true, headers: &headers, ..outbound() };
     let mut reply = dispatcher().dispatch(&target(&server.url(), true), request, limits()).await.unwrap();
     assert_eq!((reply.status().as_u16(), reply.resent()), (200, false));

@@ -7,7 +7,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -16,6 +15,7 @@ use waybill_event::ChannelId;
 use waybill_secret::{KeyRing, SecretString, Vault};
 use waybill_upstream::{DispatchConfig, Dispatcher, Limits, Outbound, Reply, Target};
 use waybill_wire::endpoint::BaseUrl;
+use waybill_wire::headers::ToUpstream;
 
 pub(crate) const BODY: &[u8] = br#"{"model":"m","messages":[]}"#;
 
@@ -112,7 +112,7 @@ pub(crate) fn target(url: &str, allow_private: bool) -> Target {
 }
 
 pub(crate) fn outbound() -> Outbound<'static> {
-    static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+    static NONE: LazyLock<ToUpstream> = LazyLock::new(ToUpstream::default);
     Outbound { path: "chat/completions", headers: &NONE, body: Bytes::from_static(BODY), accept_stream: false }
 }
 
