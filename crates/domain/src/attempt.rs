@@ -21,6 +21,8 @@ mod properties;
 mod targets;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod waiters;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -97,6 +99,19 @@ struct Left {
     failed_wholly: bool,
 }
 
+/// A candidate that was full at its turn.
+#[derive(Debug, Clone)]
+struct Full {
+    candidate: Candidate,
+    /// Whether it was a further try at its turn already, and within the retry budget.
+    within_budget: bool,
+}
+
+/// A candidate that is softly blocked now: a last resort, whatever the plan had it as. What was stricter is over.
+fn as_last_resort(candidate: Candidate) -> Candidate {
+    Candidate { last_resort: true, despite_open: false, probe_of: None, waiting: None, ..candidate }
+}
+
 /// The attempt loop of one request.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -120,6 +135,8 @@ pub struct Machine {
     first_failure: Option<FallbackReason>,
     maybe_billed: bool,
     skips: Skips,
+    /// Whether a candidate was drawn.
+    drawn: bool,
     /// What the present order tells of candidates passed over before it.
     told: Skips,
     failures: Vec<FailureRecord>,
@@ -129,7 +146,7 @@ pub struct Machine {
     /// Candidates that were softly blocked when their turn came: a last resort at the list's end.
     deferred: VecDeque<Candidate>,
     /// Candidates that were full when their turn came, while room there is of use.
-    full: Vec<Candidate>,
+    full: Vec<Full>,
     /// Sources that were full at their turn.
     met_full: SmallVec<[Source; 2]>,
     /// Since when room is waited for.
@@ -157,6 +174,7 @@ impl Machine {
             first_failure: None,
             maybe_billed: false,
             skips: Skips::new(),
+            drawn: false,
             told: Skips::new(),
             failures: Vec::new(),
             outcomes: SmallVec::new(),
@@ -193,6 +211,9 @@ impl Machine {
         let Some(tally) = &mut self.current else { return };
         self.attempts += 1;
         tally.failed(verdict);
+        self.target = tally.candidate.target;
+        // What a later target was asked for isn't asked of an earlier one.
+        self.full.retain(|full| full.candidate.target >= self.target);
         if let Some(client) = verdict.client {
             self.failures.push(FailureRecord {
                 attempt: self.attempts,
@@ -245,7 +266,7 @@ impl Machine {
                     self.met_full.push(source);
                     // A session's window takes hours to pass.
                     if !asked_before && why != SkipReason::SessionWindow {
-                        self.full.push(candidate);
+                        self.full.push(Full { candidate, within_budget: self.walk > 0 });
                     }
                 }
                 why => self.skips.push(Skip { source, why }),
@@ -254,9 +275,9 @@ impl Machine {
         self.state = State::Draw;
     }
 
-    /// A candidate that is softly blocked now: a last resort, whatever the plan had it as.
+    /// Its turn comes again at the list's end.
     fn defer(&mut self, candidate: Candidate) {
-        self.deferred.push_back(Candidate { last_resort: true, despite_open: false, ..candidate });
+        self.deferred.push_back(as_last_resort(candidate));
     }
 
     /// Whether somebody could have served but for being full.

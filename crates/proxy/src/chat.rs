@@ -244,7 +244,7 @@ impl Walk {
         let route = self.course.wish().route.clone();
         let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
         let now = self.record.now();
-        room.taken(now, self.record.machine(), &mut recheck)
+        room.taken(now, self.record.machine(), &mut self.course, &mut recheck)
     }
 
     fn next(&mut self) -> Step {
@@ -398,7 +398,12 @@ async fn prepare(
     brought: Brought,
 ) -> Result<Ready, Passed> {
     let route = &course.wish().route;
-    let usable = replica.usable_soon(&wanted.entity(replica, route, &order.candidate)?).await?;
+    let entity = wanted.entity(replica, route, &order.candidate)?;
+    // Few wait: the others shouldn't be judged twice.
+    let (usable, mut waited) = match replica.usable(&entity) {
+        Ok(usable) => (usable, false),
+        Err(_) => (replica.usable_soon(&entity).await?, true),
+    };
     let limited = !usable.entity.limits().is_unlimited() || usable.entity.session_window().is_some();
     let given = match brought {
         Brought::Room(given) => given,
@@ -407,22 +412,28 @@ async fn prepare(
             let kept = if let Brought::Slot(held) = brought { held } else { Held::default() };
             let (spender, on_outage) = (wanted.spender(replica), course.policy().on_outage);
             let entered = replica.gates.enter(kept, &usable.entity, spender, on_outage, patience(order));
-            let given = Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?;
-            // The store may have been asked meanwhile.
-            wanted.recheck(replica, route, &order.candidate)?;
-            given
+            waited = true;
+            Box::pin(entered).await.inspect_err(|no| replica.metrics.full(no.why))?
         }
     };
     let candidate = &order.candidate;
-    let (what, most, taken) = match (&candidate.probe_of, &candidate.waiting) {
-        (Some(opening), _) => (opening, candidate.probes, SkipReason::Probing),
-        (None, Some(Waiting { retry_of: Some(block), why, .. })) => (block, 1, *why),
-        (None, Some(_) | None) => return Ok(Ready { usable, permit: None, held: given.kept() }),
+    let claimed = match (&candidate.probe_of, &candidate.waiting) {
+        (Some(opening), _) => Some((opening, candidate.probes, SkipReason::Probing)),
+        (None, Some(Waiting { retry_of: Some(block), why, .. })) => Some((block, 1, *why)),
+        (None, Some(_) | None) => None,
     };
-    match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
-        Claim::Granted(permit) => Ok(Ready { usable, permit: Some(permit), held: given.kept() }),
-        Claim::Taken => Err(taken.into()),
+    let permit = match claimed {
+        None => None,
+        Some((what, most, taken)) => match Box::pin(replica.probes.claim(candidate.source.source, what, most)).await {
+            Claim::Granted(permit) => Some(permit),
+            Claim::Taken => return Err(taken.into()),
+        },
+    };
+    // Upkeep or the store was asked meanwhile, and others may have told of more. What was taken goes back with a no.
+    if waited || permit.is_some() {
+        wanted.recheck(replica, route, candidate)?;
     }
+    Ok(Ready { usable, permit, held: given.kept() })
 }
 
 /// What waiting for room brought.
@@ -435,9 +446,15 @@ pub(crate) enum Room {
 
 impl Room {
     /// Tells the loop, which says what follows.
-    pub(crate) fn taken(self, now: Duration, machine: &mut Machine, recheck: Recheck<'_>) -> (Step, Brought) {
+    pub(crate) fn taken(
+        self,
+        now: Duration,
+        machine: &mut Machine,
+        course: &mut Course,
+        recheck: Recheck<'_>,
+    ) -> (Step, Brought) {
         match self {
-            Self::At(candidate, given) => (machine.freed(now, &candidate, recheck), Brought::Room(given)),
+            Self::At(candidate, given) => (machine.freed(now, &candidate, course, recheck), Brought::Room(given)),
             Self::Nowhere => (machine.none_freed(), Brought::Nothing),
         }
     }

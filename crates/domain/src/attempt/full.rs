@@ -45,7 +45,7 @@ fn the_full_are_passed_over_and_room_at_any_of_them_is_waited_for() {
         "none is lost with an order not carried out"
     );
     assert!(machine.met_full());
-    assert_eq!(ordered(machine.freed(ms(100), &full[1], &mut all)), (2, Chosen::RoomFreed));
+    assert_eq!(ordered(machine.freed(ms(100), &full[1], &mut candidates, &mut all)), (2, Chosen::RoomFreed));
     // It fails, and the other one is still full: what is left of the time is waited for it.
     machine.failed(&classify(RuleSet::builtin(), &observation(Does::Status(401))));
     let Step::Queue { full, until } = machine.next(ms(300), &mut candidates, &mut all) else { panic!("the other one") };
@@ -83,7 +83,7 @@ fn what_may_no_longer_be_asked_is_not_asked_because_it_has_room() {
     ordered(machine.next(ms(0), &mut candidates, &mut |_| Ok(())));
     machine.passed_over(SkipReason::Concurrency);
     let Step::Queue { full, .. } = machine.next(ms(0), &mut candidates, &mut |_| Ok(())) else { panic!("room") };
-    let step = machine.freed(ms(10), &full[0], &mut |_| Err(SkipReason::Disabled));
+    let step = machine.freed(ms(10), &full[0], &mut candidates, &mut |_| Err(SkipReason::Disabled));
     assert_eq!(step, Step::Stop(Conclusion::Exhausted));
     assert_eq!(machine.take_skips().last().map(|skip| skip.why), Some(SkipReason::Disabled));
 }

@@ -10,7 +10,7 @@ use crate::candidate::Waiting;
 use crate::verdict::{RuleSet, classify};
 
 /// A candidate whose limit ends so long after the admission; `retried` if it may be tried again before.
-fn limited(id: u64, ends_ms: u64, retried: bool) -> Candidate {
+pub(super) fn limited(id: u64, ends_ms: u64, retried: bool) -> Candidate {
     let waiting = Waiting {
         why: SkipReason::HintBlocked,
         ends: LogTime::from_micros(i64::try_from(ends_ms).unwrap() * 1_000),
@@ -137,4 +137,44 @@ fn who_leaves_while_a_limit_is_waited_for_has_asked_nobody() {
     assert_eq!((machine.attempts(), machine.take_outcome()), (0, None));
     let next = machine.next(Duration::from_secs(9), &mut list, &mut |_| Ok(()));
     assert_eq!(next, Step::Stop(Conclusion::Cancelled));
+}
+
+/// Softly blocked, whoever hasn't chosen it as a last resort.
+fn softly(candidate: &Candidate) -> Result<(), SkipReason> {
+    if candidate.last_resort { Ok(()) } else { Err(SkipReason::SoftBlocked) }
+}
+
+fn ordered(step: Step) -> (u64, Chosen) {
+    match step {
+        Step::Dispatch(order) => (order.candidate.source.source.id, order.why),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_softly_blocked_once_its_limit_has_ended_is_a_last_resort() {
+    let mut machine = Machine::new(opening());
+    let mut list = List(vec![limited(1, 1_000, false)].into());
+    let Step::Wait { until, .. } = machine.next(Duration::ZERO, &mut list, &mut softly) else { panic!("its end") };
+    assert_eq!(ordered(machine.next(until, &mut list, &mut softly)), (1, Chosen::LastResort));
+    // Somebody else whose limit ends comes first.
+    let mut machine = Machine::new(opening());
+    let mut list = List(vec![limited(1, 1_000, false), limited(2, 2_000, false)].into());
+    let mut first_softly =
+        |candidate: &Candidate| if candidate.source.source.id == 1 { softly(candidate) } else { Ok(()) };
+    let Step::Wait { until, .. } = machine.next(Duration::ZERO, &mut list, &mut first_softly) else {
+        panic!("its end")
+    };
+    let Step::Wait { until, .. } = machine.next(until, &mut list, &mut first_softly) else { panic!("the other's end") };
+    assert_eq!(ordered(machine.next(until, &mut list, &mut first_softly)), (2, Chosen::LimitEnded));
+}
+
+#[test]
+fn a_limit_that_was_lifted_leaves_a_last_resort_and_nothing_to_try_again() {
+    let day = 86_400_000;
+    let mut machine = Machine::new(opening());
+    let mut list = List(vec![limited(1, day, true)].into());
+    assert_eq!(ordered(machine.next(Duration::ZERO, &mut list, &mut softly)), (1, Chosen::LimitRetried));
+    machine.passed_over(SkipReason::SoftBlocked);
+    assert_eq!(ordered(machine.next(Duration::ZERO, &mut list, &mut softly)), (1, Chosen::LastResort));
 }

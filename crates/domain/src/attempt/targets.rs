@@ -11,7 +11,7 @@ use crate::verdict::{RuleSet, classify};
 use Conclusion as C;
 
 /// Candidates of two targets, and a budget that allows so many strains.
-struct Targets(Vec<Vec<Candidate>>, u32);
+pub(super) struct Targets(pub(super) Vec<Vec<Candidate>>, pub(super) u32);
 
 impl Candidates for Targets {
     fn next_candidate(&mut self) -> Option<Candidate> {
@@ -33,7 +33,7 @@ impl Candidates for Targets {
     }
 }
 
-fn of_target(id: u64, target: u32, context_window: Option<u64>) -> Candidate {
+pub(super) fn of_target(id: u64, target: u32, context_window: Option<u64>) -> Candidate {
     let capabilities = Capabilities { context_window, ..Capabilities::default() };
     Candidate { target, capabilities, upstream_model: format!("m{target}").into(), ..candidate(id) }
 }

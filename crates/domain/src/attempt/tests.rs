@@ -325,6 +325,25 @@ fn who_was_softly_blocked_meanwhile_is_a_last_resort() {
 }
 
 #[test]
+fn who_comes_after_a_soft_block_that_came_meanwhile_is_looked_at_too() {
+    // Its limits were asked first, which took its time: by now the first one is softly blocked, and a limit was told of
+    // the last resort that the plan has.
+    let mut candidates = List([candidate(1), Candidate { last_resort: true, ..candidate(2) }].into());
+    let mut recheck = |candidate: &Candidate| match candidate.source.source.id {
+        1 if !candidate.last_resort => Err(SkipReason::SoftBlocked),
+        2 => Err(SkipReason::HintBlocked),
+        _ => Ok(()),
+    };
+    let mut machine = Machine::new(Opening::new(true, 0));
+    assert!(matches!(machine.next(Duration::ZERO, &mut candidates, &mut recheck), Step::Dispatch(_)));
+    machine.passed_over(SkipReason::SoftBlocked);
+    let step = machine.next(Duration::from_millis(12), &mut candidates, &mut recheck);
+    let Step::Dispatch(order) = step else { panic!("{step:?}") };
+    assert_eq!((order.candidate.source.source.id, order.why), (1, Chosen::LastResort));
+    assert_eq!(order.skips.as_slice(), [Skip { source: candidate(2).source.source, why: SkipReason::HintBlocked }]);
+}
+
+#[test]
 fn an_order_that_is_not_carried_out_does_not_count() {
     let mut machine = Machine::new(Opening::new(true, 0));
     let mut candidates = list(2);

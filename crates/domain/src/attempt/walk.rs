@@ -6,7 +6,7 @@ use waybill_event::config::RetryUnknown;
 use waybill_event::selection::{Chosen, Next, Skip, SkipReason};
 
 use super::outcome::Tally;
-use super::{Conclusion, Left, Machine, Order, Recheck, State, Step};
+use super::{Conclusion, Full, Left, Machine, Order, Recheck, State, Step, as_last_resort};
 use crate::candidate::{Candidate, Candidates};
 use crate::verdict::Verdict;
 use crate::verdict::rule::{After, Elsewhere, SameSource};
@@ -174,6 +174,7 @@ impl Machine {
 
     /// Nobody is left but who is full: room there is waited for, as long as policy and deadline allow.
     pub(super) fn queue(&mut self, now: Duration, otherwise: Conclusion) -> Step {
+        self.drop_excluded();
         if self.full.is_empty() || self.spent().is_some() {
             return self.stop(otherwise);
         }
@@ -185,24 +186,49 @@ impl Machine {
         }
         self.leave();
         self.state = State::Queued;
-        Step::Queue { full: self.full.clone(), until }
+        Step::Queue { full: self.full.iter().map(|full| full.candidate.clone()).collect(), until }
+    }
+
+    /// Since the turn of those that were full others were asked, or the same source for another model: what that says
+    /// against one of them ends its waiting.
+    fn drop_excluded(&mut self) {
+        for full in std::mem::take(&mut self.full) {
+            match self.not_excluded(&full.candidate) {
+                Ok(()) => self.full.push(full),
+                Err(why) => self.skips.push(Skip { source: full.candidate.source.source, why }),
+            }
+        }
     }
 
     /// There is room at a candidate that was full. Says what to do: ask it, unless it may no longer be asked.
-    pub fn freed(&mut self, now: Duration, candidate: &Candidate, recheck: Recheck<'_>) -> Step {
+    pub fn freed(
+        &mut self,
+        now: Duration,
+        candidate: &Candidate,
+        candidates: &mut dyn Candidates,
+        recheck: Recheck<'_>,
+    ) -> Step {
         if !matches!(self.state, State::Queued) {
             return self.stop(Conclusion::Refused);
         }
-        self.full.retain(|full| full.source != candidate.source || full.upstream_model != candidate.upstream_model);
-        let mut candidate = candidate.clone();
-        match recheck(&candidate) {
-            Ok(()) => {}
+        let at = self.full.iter().position(|full| full.candidate == *candidate);
+        let Some(Full { mut candidate, within_budget }) = at.map(|at| self.full.remove(at)) else {
+            return self.queue(now, Conclusion::Exhausted);
+        };
+        let may = match recheck(&candidate) {
+            Ok(()) => Ok(()),
             // Nobody better is left.
-            Err(SkipReason::SoftBlocked) => candidate.last_resort = true,
-            Err(why) => {
-                self.skips.push(Skip { source: candidate.source.source, why });
-                return self.queue(now, Conclusion::Exhausted);
+            Err(SkipReason::SoftBlocked) => {
+                candidate = as_last_resort(candidate);
+                Ok(())
             }
+            Err(why) => Err(why),
+        };
+        // Others may have been asked since its turn.
+        let may = may.and_then(|()| if within_budget { Ok(()) } else { self.may_strain(&candidate, candidates) });
+        if let Err(why) = may {
+            self.skips.push(Skip { source: candidate.source.source, why });
+            return self.queue(now, Conclusion::Exhausted);
         }
         let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
         // What makes it special goes before that room was waited for.
@@ -228,6 +254,7 @@ impl Machine {
             return Drawn::Spent(spent);
         }
         while let Some(candidate) = candidates.next_candidate().or_else(|| self.deferred.pop_front()) {
+            let later = std::mem::replace(&mut self.drawn, true);
             let kind = candidate.source.source.kind;
             if self.opening.policy.same_kind && *self.kind.get_or_insert(kind) != kind {
                 self.skips.push(Skip { source: candidate.source.source, why: SkipReason::OtherKind });
@@ -239,11 +266,11 @@ impl Machine {
                 self.skips.push(Skip { source: candidate.source.source, why });
                 continue;
             }
-            // The plan has just looked at its first place; everything later may have changed since. What is waited for is
-            // looked at after the wait.
+            // The plan has just looked at its first place; everything later may have changed since, also where nobody was
+            // asked and nobody skipped. What is waited for is looked at after the wait.
             let waits = patient.flatten();
             if waits.is_none()
-                && (self.walk > 0 || !self.skips.is_empty())
+                && later
                 && let Err(why) = recheck(&candidate)
             {
                 if why == SkipReason::SoftBlocked && !candidate.last_resort {
@@ -271,9 +298,6 @@ impl Machine {
 
     /// Asks a source for the first time.
     fn ask(&mut self, now: Duration, left: Duration, candidate: Candidate, why: Chosen) -> Step {
-        self.target = candidate.target;
-        // What a later target was asked for isn't asked of an earlier one.
-        self.full.retain(|full| full.target >= candidate.target);
         self.walk += 1;
         self.after_timeout = self.after_timeout.map(|asked| asked + 1);
         let mut tally = Tally::new(candidate.clone());
@@ -306,17 +330,25 @@ impl Machine {
             return Step::Wait { until: not_before, ends, next: Next::Elsewhere };
         }
         if let Err(why) = recheck(&candidate) {
-            self.skips.push(Skip { source: candidate.source.source, why });
+            match why {
+                // Behind the limit there was less, or something came: its turn comes again at the list's end.
+                SkipReason::SoftBlocked => self.defer(*candidate),
+                why => self.skips.push(Skip { source: candidate.source.source, why }),
+            }
             return self.draw(now, candidates, recheck);
         }
         let Some(left) = self.opening.policy.time_left(now) else { return self.stop(Conclusion::DeadlineExceeded) };
         self.ask(now, left, Candidate { waiting: None, ..*candidate }, Chosen::LimitEnded)
     }
 
-    /// What the request itself has to say against a candidate: capabilities that failures have shown to be needed, and
-    /// the budget of tries at sources that are ill. A probe, and what is asked only because nothing better is left, are
-    /// bounded already.
+    /// What the request itself has to say against a candidate.
     fn may_ask(&self, candidate: &Candidate, candidates: &mut dyn Candidates) -> Result<(), SkipReason> {
+        self.not_excluded(candidate)?;
+        self.may_strain(candidate, candidates)
+    }
+
+    /// Capabilities that failures have shown to be needed, and what was asked before.
+    fn not_excluded(&self, candidate: &Candidate) -> Result<(), SkipReason> {
         if self.opening.needs.more_than.is_some() && !self.opening.needs.met_by(&candidate.capabilities) {
             return Err(SkipReason::CapabilityMissing);
         }
@@ -328,6 +360,12 @@ impl Machine {
         if excluded_now || self.left.iter().any(excludes) {
             return Err(SkipReason::Excluded);
         }
+        Ok(())
+    }
+
+    /// The budget of tries at sources that are ill. A probe, and what is asked only because nothing better is left, are
+    /// bounded already.
+    fn may_strain(&self, candidate: &Candidate, candidates: &mut dyn Candidates) -> Result<(), SkipReason> {
         let ill = candidate.health < HEALTHY && candidate.probe_of.is_none();
         if self.walk > 0 && ill && !candidates.may_strain(candidate) {
             return Err(SkipReason::RetryBudget);

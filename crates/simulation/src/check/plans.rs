@@ -114,11 +114,13 @@ impl<'a> Walk<'a> {
             // What was softly blocked after the plan is a last resort at its turn, or when its slot has come.
             (None, Chosen::LastResort) => true,
             (None, why) => matches!(why, Chosen::First | Chosen::FailOver | Chosen::NextTarget | Chosen::RoomFreed),
-            (Some(SkipReason::Probing), why) => why == Chosen::Probe,
+            // Another one's probe may have closed the breaker while its permit was asked for, and a soft block be left.
+            (Some(SkipReason::Probing), why) => matches!(why, Chosen::Probe | Chosen::LastResort),
             (Some(SkipReason::SoftBlocked), why) => why == Chosen::LastResort,
             (Some(SkipReason::HintBlocked | SkipReason::HardBlocked), why) => {
-                // Also who waited for a limit may be full when its end has come.
-                matches!(why, Chosen::LimitEnded | Chosen::LimitRetried | Chosen::RoomFreed)
+                // Who waited for a limit's end may be full then, and softly blocked when that or its slot has come. That no
+                // limit held any more is the calls' check.
+                matches!(why, Chosen::LimitEnded | Chosen::LimitRetried | Chosen::RoomFreed | Chosen::LastResort)
             }
             (Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen), why) => {
                 matches!(why, Chosen::LeastBad | Chosen::LastResort)

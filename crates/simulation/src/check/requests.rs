@@ -207,17 +207,16 @@ fn whole(row: &RequestRow, told: &Told, called: &[Call], lossy: bool) -> Option<
         let Some(Begun { why, probe, .. }) = attempt else {
             return Some(format!("{source} was called and not announced: {told:?}"));
         };
+        // Nothing comes between the last look at the view and the call.
         let fits = match unpicked {
             None => true,
-            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen)
-                if told.first_why(*source, model) == Some(Chosen::LeastBad) =>
-            {
-                true
+            Some(SkipReason::SourceBreakerOpen | SkipReason::ModelBreakerOpen) => {
+                told.first_why(*source, model) == Some(Chosen::LeastBad)
             }
-            Some(SkipReason::SoftBlocked) => *probe || matches!(why, Chosen::LastResort | Chosen::SameSource),
-            Some(SkipReason::HintBlocked | SkipReason::HardBlocked) if *why == Chosen::LimitRetried => true,
-            // While a probe's permit was asked for, others may have told of more.
-            Some(_) => *probe,
+            Some(SkipReason::SoftBlocked) => matches!(why, Chosen::LastResort | Chosen::SameSource),
+            Some(SkipReason::HintBlocked | SkipReason::HardBlocked) => *why == Chosen::LimitRetried,
+            Some(SkipReason::Probing) => *probe,
+            Some(_) => false,
         };
         if !fits {
             return Some(format!("{source} was called as {why:?} although it was {unpicked:?}"));

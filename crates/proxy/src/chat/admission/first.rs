@@ -65,7 +65,7 @@ pub(super) async fn choose_after(
     let route = course.wish().route.clone();
     let mut recheck = |candidate: &Candidate| wanted.recheck(replica, &route, candidate).map(|_| ());
     let now = record.now();
-    let taken = room.taken(now, record.machine(), &mut recheck);
+    let taken = room.taken(now, record.machine(), course, &mut recheck);
     first(replica, wanted, record, course, Some(taken)).await
 }
 
