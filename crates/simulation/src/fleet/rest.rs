@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::time::{Instant, sleep};
-use waybill_domain::selector::{Checkpoint, FOLD_KEY};
-use waybill_event::Source;
+use waybill_domain::selector::{Checkpoint, FOLD_KEY, SourceState, value_key};
+use waybill_event::{Position, Source};
 use waybill_journal::outbox::Outbox;
 use waybill_journal::{Bucket, Keyed as _, Log as _, Stream};
 use waybill_proxy::Replica;
@@ -70,7 +70,26 @@ impl Fleet {
             })
         };
         let upkeep = self.upkeep.up.as_ref().is_some_and(|up| drained(&up.outbox));
-        upkeep && self.proxies.iter().all(proxy) && self.is_folded()
+        upkeep && self.proxies.iter().all(proxy) && self.is_folded() && self.is_known()
+    }
+
+    /// Every replica has heard of what is published. One that was cut off until now hears of it a moment later.
+    fn is_known(&self) -> bool {
+        self.proxies.iter().filter_map(|proxy| proxy.up.as_ref()).all(|up| {
+            let snapshot = up.replica.snapshot();
+            let views = up.replica.views().all();
+            views.iter().filter(|(source, _)| snapshot.catalog().entity(*source).is_some()).all(|(source, entry)| {
+                let published = self.published(*source);
+                published.is_none_or(|published| entry.view.lock().position() >= Some(published))
+            })
+        })
+    }
+
+    /// Up to where a source's published value has folded.
+    fn published(&self, source: Source) -> Option<Position> {
+        let found = self.ground.memory.get(Bucket::Selector, &value_key(source)).now_or_never();
+        let Some(Ok(Some(entry))) = found else { return None };
+        serde_json::from_slice::<SourceState>(&entry.value).ok().map(|state| state.position)
     }
 
     /// Everything in the log is folded, written and checkpointed.
