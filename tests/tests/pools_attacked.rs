@@ -254,12 +254,19 @@ async fn whatever_clients_and_upstreams_do_all_slots_come_back() {
     };
     bench.admin().patch("/accounts/a", json!({"limits": {}, "expected_version": 1})).await;
     bench.configured().await;
-    let asked = (0..9).map(|n| with(n, &format!("user-{}", n % 3))).map(|chat| async move { chat.send().await });
-    let served = futures_util::future::join_all(asked).await.iter().filter(|answer| answer.status == 200).count();
-    assert_eq!(served, 6, "the key's six");
-    let asked = (0..9).map(|n| with(n, "user-1")).map(|chat| async move { chat.send().await });
-    let served = futures_util::future::join_all(asked).await.iter().filter(|answer| answer.status == 200).count();
-    assert_eq!(served, 3, "its user's three");
+    // What lingers at another replica comes within the wait for a slot, unless the machine is busy: all are had in the end,
+    // never more.
+    for (what, most, user) in [("the key's six", 6, None), ("its user's three", 3, Some("user-1"))] {
+        wait_until(Duration::from_secs(10), what, async || {
+            let of = |n: usize| user.map_or_else(|| format!("user-{}", n % 3), str::to_owned);
+            let asked = (0..9).map(|n| with(n, &of(n))).map(|chat| async move { chat.send().await });
+            let answers: Vec<Answer> = futures_util::future::join_all(asked).await;
+            let served = answers.iter().filter(|answer| answer.status == 200).count();
+            assert!(served <= most, "{what}: {served}");
+            until(served == most, || format!("{served} served"))
+        })
+        .await;
+    }
     bench.fleet.stop().await;
 }
 
