@@ -83,14 +83,14 @@ async fn who_does_not_read_an_answer_holds_no_slot_beyond_the_requests_time() {
     let frames: Vec<String> = (0..400).map(|_| chunk(&large)).chain([stop(), "data: [DONE]".to_owned()]).collect();
     account(&bench, "plan", json!({"max_concurrent": 1}), json!({}), Source::default().then(Reply::frames(frames)))
         .await;
-    bench.admin().policy_of("global", json!({"request": {"deadline_ms": 3_000}})).await;
+    bench.admin().policy_of("global", json!({"request": {"deadline_ms": 6_000}})).await;
     bench.configured().await;
     let mut stream = unread(&bench, 1).await;
     let mut head = [0; 12];
     stream.read_exact(&mut head).await.expect("its head");
     assert_eq!(&head, b"HTTP/1.1 200");
     assert_eq!(bench.chat(1, MODEL).send().await.status, 429, "it holds the only slot");
-    wait_until(Duration::from_secs(9), "its upstream is left", async || {
+    wait_until(Duration::from_secs(12), "its upstream is left", async || {
         until(bench.upstream.in_flight("plan") == 0, || "it is still asked".to_owned())
     })
     .await;
